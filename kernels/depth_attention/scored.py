@@ -1,0 +1,65 @@
+"""Depth attention in two halves: score a source when it is written, mix sources when they are read.
+
+The pseudo-queries are parameters, so a source's logits against *every* later read are known the
+moment the source is. That turns all of its dot products, and the RMSNorm statistic they share,
+into one GEMM; a read is then a softmax over n scalars a token and one weighted sum.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def score(
+    value: Float[Array, "*BT D"], queries: Float[Array, "Q D"], *, eps: float = 1e-6
+) -> Float[Array, "Q *BT"]:
+    """Logits of one source against Q reads, in fp32.
+
+    Args:
+      value: the source v, [..., D].
+      queries: pseudo-query times key gain (w * g), one row a read, [Q, D]; only this product is
+        identifiable.
+      eps: added to mean(v^2) before the inverse square root.
+
+    Returns:
+      logits [Q, ...], (w * g) . v / sqrt(mean(v^2) + eps): no 1/sqrt(D), no temperature
+      (arXiv 2603.15031, section 3.1).
+    """
+    if value.shape[-1] != queries.shape[-1]:
+        raise ValueError(
+            f"score: the source has width {value.shape[-1]} and the queries {queries.shape[-1]}; "
+            "both must be d_model."
+        )
+    v = value.astype(jnp.float32)
+    rstd = jax.lax.rsqrt(jnp.mean(jnp.square(v), axis=-1) + eps)
+    dots = jnp.einsum("...d,qd->q...", v, queries.astype(jnp.float32))
+    return dots * rstd[None]
+
+
+def mix(
+    values: Sequence[Float[Array, "*BT D"]], logits: Sequence[Float[Array, "*BT"]]
+) -> Float[Array, "*BT D"]:
+    """Softmax-weighted sum of n sources, weights and sum in fp32, one cast at the end.
+
+    Args:
+      values: n arrays [..., D]; they are never stacked, so that none is copied.
+      logits: n arrays [...], fp32.
+
+    Returns:
+      out [..., D] in the dtype of the sources.
+    """
+    if len(values) != len(logits) or not values:
+        raise ValueError(
+            f"mix: {len(values)} sources and {len(logits)} logits given; "
+            "one logit array a source, and at least one source, are needed."
+        )
+    highest = jax.lax.stop_gradient(jnp.stack(logits).max(axis=0))
+    weights = [jnp.exp(logit - highest) for logit in logits]
+    inverse = 1.0 / sum(weights)
+    out = sum(
+        (w * inverse)[..., None] * v.astype(jnp.float32)
+        for w, v in zip(weights, values, strict=True)
+    )
+    return out.astype(values[0].dtype)

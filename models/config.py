@@ -1,0 +1,67 @@
+"""What defines a model, independent of its residual connection."""
+
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Strict(BaseModel):
+    """Unknown keys are errors and values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def __hash__(self) -> int:  # fields may hold dicts
+        return hash(self.model_dump_json())
+
+
+class ResidualSpec(Strict):
+    """A residual connection by name (or `package.module:Class`) and its options."""
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class ModelConfig(Strict):
+    """A decoder-only Transformer. Sizes count elements; a layer is attention plus MLP."""
+
+    vocab_size: int = Field(gt=1)
+    seq_len: int = Field(gt=0)
+    d_model: int = Field(gt=0)
+    n_layers: int = Field(gt=0)
+    n_heads: int = Field(gt=0)
+    n_kv_heads: int = Field(gt=0)
+    d_ff: int = Field(gt=0)
+    residual: ResidualSpec
+    qk_norm: bool = True
+    rope_theta: float = Field(default=10_000.0, gt=0)
+    tie_embeddings: bool = False
+    norm_eps: float = Field(default=1e-6, gt=0)
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    remat: Literal["none", "layer"] = "none"
+    scan: bool = True
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one head."""
+        return self.d_model // self.n_heads
+
+    @property
+    def n_sublayers(self) -> int:
+        """Attention and MLP each count as one."""
+        return 2 * self.n_layers
+
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        if self.d_model % self.n_heads:
+            raise ValueError(
+                f"d_model {self.d_model} is not divisible by n_heads {self.n_heads}"
+            )
+        if self.head_dim % 2:
+            raise ValueError(
+                f"d_model / n_heads is {self.head_dim}; RoPE rotates pairs, so it must be even"
+            )
+        if self.n_heads % self.n_kv_heads:
+            raise ValueError(
+                f"n_heads {self.n_heads} is not divisible by n_kv_heads {self.n_kv_heads}"
+            )
+        return self

@@ -1,0 +1,55 @@
+"""Parameters that carry what the optimizer and the sharding rules must know about them."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+# matrix: weight decay, Muon; embedding: weight decay, never Muon; vector: gains, biases and
+# pseudo-queries, neither.
+Group = Literal["matrix", "embedding", "vector"]
+
+
+def param(
+    key: jax.Array | None,
+    shape: tuple[int, ...],
+    init: Callable | float,
+    *,
+    axes: tuple[str | None, ...],
+    group: Group,
+) -> nnx.Param:
+    """An fp32 parameter with logical axis names and an optimizer group.
+
+    Args:
+      key: PRNG key; None where `init` is a constant.
+      shape: as `axes` names it.
+      init: an initialiser `(key, shape, dtype)`, or a number to fill with.
+      axes: one logical name a dimension, resolved to mesh axes elsewhere. A parameter of a stacked
+        layer has one leading dimension more than names.
+      group: how the optimizer treats it.
+    """
+    if callable(init):
+        value = init(key, shape, jnp.float32)
+    else:
+        value = jnp.full(shape, init, jnp.float32)
+    return nnx.Param(value, axes=axes, group=group)
+
+
+def groups(model: nnx.Module) -> dict:
+    """The optimizer group of each parameter, as a nested dict shaped like the parameters'."""
+    state = nnx.split(model)[1]
+    is_variable = lambda leaf: isinstance(leaf, nnx.Variable)  # noqa: E731
+    labels = jax.tree.map(lambda p: p.get_metadata()["group"], state, is_leaf=is_variable)
+    return nnx.to_pure_dict(labels)
+
+
+def fan_in(scale: float = 1.0) -> Callable:
+    """Truncated normal of standard deviation scale / sqrt(first dimension)."""
+
+    def init(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
+        std = scale / shape[0] ** 0.5
+        return jax.nn.initializers.truncated_normal(std)(key, shape, dtype)
+
+    return init

@@ -1,0 +1,31 @@
+"""The baseline: every sublayer's output is added with weight one."""
+
+from models.residuals.base import Residual, State
+
+
+class PreNorm(Residual):
+    """x <- x + f_l(x)."""
+
+    summary = "sum of all earlier outputs, each with weight one (the baseline)"
+    source = "arXiv 2002.04745"
+    reduces_to_prenorm_at_init = True
+
+    def init(self, x_BTD):
+        return State(history=(), carry=x_BTD)
+
+    def read(self, state, site):
+        return state.carry
+
+    def write(self, state, site, y_BTD):
+        return state._replace(carry=state.carry + y_BTD)
+
+    def readout(self, state):
+        return state.carry
+
+    @classmethod
+    def extra_params(cls, cfg):
+        return 0
+
+    @classmethod
+    def flops_per_token(cls, cfg):
+        return 0
