@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable
 
 
-class Refusal(ValueError):
+class Refusal(ValueError):  # noqa: N818 - not a fault, an answer
     """The input does not support the answer that was asked for.
 
     `code` is a short slug ("too-few-sizes"); the message says what was given, what was needed and
@@ -20,7 +20,7 @@ class Refusal(ValueError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """" Did you mean 'x'?" for the closest known name, or an empty string."""
+    """ " Did you mean 'x'?" for the closest known name, or an empty string."""
     by_lower = {k.lower(): k for k in known}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     return f" Did you mean '{by_lower[close[0]]}'?" if close else ""

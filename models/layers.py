@@ -9,6 +9,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from models.config import ModelConfig
+from models.linear import linear
 from models.params import fan_in, param
 
 
@@ -53,18 +54,16 @@ class Attention(nnx.Module):
         self.cfg = cfg
 
     def __call__(self, x_BTD: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        cfg, dtype = self.cfg, x_BTD.dtype
-        project = lambda w, n: (x_BTD @ w[...].astype(dtype)).reshape(  # noqa: E731
-            *x_BTD.shape[:2], n, cfg.head_dim
+        cfg = self.cfg
+        q_BTNH, k_BTKH, v_BTKH = (
+            linear(x_BTD, w[...]).reshape(*x_BTD.shape[:2], -1, cfg.head_dim)
+            for w in (self.q, self.k, self.v)
         )
-        q_BTNH = project(self.q, cfg.n_heads)
-        k_BTKH = project(self.k, cfg.n_kv_heads)
-        v_BTKH = project(self.v, cfg.n_kv_heads)
         if cfg.qk_norm:
             q_BTNH, k_BTKH = self.q_norm(q_BTNH), self.k_norm(k_BTKH)
         q_BTNH, k_BTKH = rope(q_BTNH, cfg.rope_theta), rope(k_BTKH, cfg.rope_theta)
         o_BTNH = jax.nn.dot_product_attention(q_BTNH, k_BTKH, v_BTKH, is_causal=True)
-        return o_BTNH.reshape(*x_BTD.shape[:2], -1) @ self.out[...].astype(dtype)
+        return linear(o_BTNH.reshape(*x_BTD.shape[:2], -1), self.out[...])
 
 
 class SwiGLU(nnx.Module):
@@ -78,11 +77,8 @@ class SwiGLU(nnx.Module):
         self.down = param(kd, (F, D), fan_in(), axes=("mlp", "embed"), group="matrix")
 
     def __call__(self, x_BTD: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        dtype = x_BTD.dtype
-        h_BTF = jax.nn.silu(x_BTD @ self.gate[...].astype(dtype)) * (
-            x_BTD @ self.up[...].astype(dtype)
-        )
-        return h_BTF @ self.down[...].astype(dtype)
+        h_BTF = jax.nn.silu(linear(x_BTD, self.gate[...])) * linear(x_BTD, self.up[...])
+        return linear(h_BTF, self.down[...])
 
 
 class Layer(nnx.Module):

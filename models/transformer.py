@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from models.config import ModelConfig
 from models.layers import Layer, RMSNorm
+from models.linear import linear
 from models.params import fan_in, param
 from models.residuals import Residual, State, find, is_scanned
 
@@ -52,9 +53,7 @@ class Transformer(nnx.Module):
             state = residual.end(state, segment)
         x_BTD = self.final_norm(residual.readout(state))
         head_DV = self.embed[...].T if cfg.tie_embeddings else self.head[...]
-        return jnp.einsum(
-            "btd,dv->btv", x_BTD, head_DV.astype(cfg.dtype), preferred_element_type=jnp.float32
-        )
+        return linear(x_BTD, head_DV).astype(jnp.float32)
 
 
 def _run(residual: Residual, state: State, layer: Layer, sites: list) -> State:

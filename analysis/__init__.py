@@ -1,0 +1,27 @@
+"""From a study's results to scaling laws, compute multipliers and the Full-Block gap.
+
+    df = load("runs/demo")
+    fit(df).laws["attnres_block"].alpha
+    multiplier(df, "attnres_block").shared      # a value with its interval
+    gap(df).pooled
+
+Needs numpy, scipy, pandas and matplotlib only; it reads files and never imports JAX.
+"""
+
+from analysis.errors import Refusal
+from analysis.fit import fit
+from analysis.gap import gap
+from analysis.multiplier import multiplier
+from analysis.table import load
+
+_PLOTS = ("gap_by_size", "loss_curves", "loss_vs_compute", "multipliers_by_size")
+
+__all__ = ["Refusal", "fit", "gap", "load", "multiplier", *_PLOTS]
+
+
+def __getattr__(name: str):
+    if name in _PLOTS:  # matplotlib takes longer to import than everything else here
+        from analysis import plots
+
+        return getattr(plots, name)
+    raise AttributeError(f"module 'analysis' has no attribute '{name}'")

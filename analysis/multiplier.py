@@ -1,0 +1,174 @@
+"""How much compute the baseline would need to match a variant, with a paired interval."""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pandas as pd
+
+from analysis.cells import Pairs, pair, require_compute_range, require_loaded, require_sizes
+from analysis.coefficients import multiplier_from_coefficients, rounding_box
+from analysis.errors import Refusal
+from analysis.fit import require_compute
+from analysis.shift import (
+    Shift,
+    exponent_difference,
+    separate_exponents_shift,
+    shared_exponent_shift,
+)
+from analysis.stats import Estimate, line
+from analysis.table import baseline as baseline_of
+from analysis.table import require_variant
+
+__all__ = ["Multiplier", "SizeMultiplier", "multiplier", "multiplier_from_coefficients"]
+__all__ += ["rounding_box"]
+
+INTERVAL = (
+    "paired by size: delta-method t interval of mean(ln L_base - ln L_variant) / alpha, so noise "
+    "that both runs of a size share cancels"
+)
+
+
+@dataclass(frozen=True)
+class SizeMultiplier:
+    """exp((ln L_base - ln L_variant) / alpha_base) at one size: the slope converts the gap."""
+
+    size: str
+    pflops_days: float  # of the variant
+    value: float
+    n_seeds: int
+
+
+@dataclass(frozen=True)
+class Multiplier:
+    """m(C) = C_base(L_variant(C)) / C: above 1, the baseline needs more compute for that loss."""
+
+    variant: str
+    baseline: str
+    at: float  # PFLOP/s-days at which `separate` is evaluated
+    shared: Estimate  # the headline: one exponent for both curves, hence constant in C
+    separate: Estimate  # each curve with its own exponent, at `at`
+    exponent_difference: Estimate  # alpha_variant - alpha_baseline
+    alpha_shared: Estimate
+    alpha_baseline: Estimate
+    by_size: tuple[SizeMultiplier, ...]
+    sizes: tuple[str, ...]
+    dropped_sizes: tuple[str, ...]  # not run for both
+    n_seeds: tuple[int, ...]  # [n_sizes] seeds that both have
+    seeds_paired: bool  # False where some size has no seed in common and all were averaged
+    separable: bool  # the interval of `shared` excludes 1
+    extrapolates: bool
+    extrapolation: str | None  # what is extrapolated, in words
+    flops_convention: str | None
+    level: float
+    interval: str = INTERVAL
+
+    def to_dict(self) -> dict:
+        """Plain numbers, strings, lists and dicts, at full precision."""
+        return asdict(self)
+
+
+def multiplier(
+    df: pd.DataFrame,
+    variant: str,
+    baseline: str | None = None,
+    at: float | None = None,
+    level: float = 0.95,
+) -> Multiplier:
+    """The compute-equivalent multiplier of a variant: the horizontal shift at equal loss.
+
+    Only sizes that both have are used, and at each the seeds that both have (see
+    `analysis.cells.pair`). The headline `shared` assumes one exponent for both curves; its interval
+    is the wider of the two in `analysis.shift.shared_exponent_shift`. `separate` lets the exponents
+    differ and holds at `at` only; where `exponent_difference` excludes 0, believe that one.
+    Multipliers count FLOPs as the table does, not wall-clock time.
+
+    Args:
+        df: from `analysis.load`.
+        variant: the variant to judge.
+        baseline: default "prenorm" or "baseline".
+        at: compute in PFLOP/s-days, of the variant; default its largest.
+        level: of the intervals.
+
+    Raises:
+        Refusal: "missing-variant", "no-baseline", "same-variant", "too-few-sizes",
+            "no-compute-range", "bad-compute", "no-usable-slope".
+    """
+    require_loaded(df)
+    variant = require_variant(df, variant)
+    base = baseline_of(df, baseline)
+    if variant == base:
+        raise Refusal(
+            "same-variant", f"'{variant}' is the baseline; name the variant to compare with it."
+        )
+    pairs = pair(df, [base, variant])
+    require_sizes(len(pairs.sizes), f"The comparison of '{variant}' with '{base}'", pairs.sizes)
+    x_b, x_v = pairs.ln_compute[base], pairs.ln_compute[variant]
+    y_b, y_v = pairs.ln_loss(base), pairs.ln_loss(variant)
+    require_compute_range(x_b, f"'{base}'")
+    require_compute_range(x_v, f"'{variant}'")
+    at = float(np.exp(x_v[-1])) if at is None else float(at)
+    require_compute(at)
+
+    separate = separate_exponents_shift(x_b, y_b, x_v, y_v, np.log(at), level)
+    _require_slope(separate, base)
+    shared = shared_exponent_shift(x_b, y_b, x_v, y_v, level)
+    _require_slope(shared, f"{base} and {variant} together")
+    extrapolation = _extrapolation(base, variant, x_v, y_b, line(x_v, y_v).at(np.log(at))[0], at)
+    headline = shared.ln_m.exp()
+    return Multiplier(
+        variant=variant,
+        baseline=base,
+        at=at,
+        shared=headline,
+        separate=separate.ln_m.exp(),
+        exponent_difference=exponent_difference(x_b, y_b, x_v, y_v, level),
+        alpha_shared=shared.alpha,
+        alpha_baseline=separate.alpha,
+        by_size=_by_size(pairs, base, variant, separate.alpha.value),
+        sizes=pairs.sizes,
+        dropped_sizes=pairs.dropped,
+        n_seeds=pairs.n_seeds,
+        seeds_paired=all(pairs.seeds_paired),
+        separable=not headline.contains(1),
+        extrapolates=extrapolation is not None,
+        extrapolation=extrapolation,
+        flops_convention=df.attrs.get("flops_convention"),
+        level=level,
+    )
+
+
+def _require_slope(shift: Shift, what: str) -> None:
+    alpha = shift.alpha
+    if alpha.low <= 0:
+        raise Refusal(
+            "no-usable-slope",
+            f"The loss of {what} does not fall with compute: alpha = {alpha.value:.3g} "
+            f"[{alpha.low:.3g}, {alpha.high:.3g}], so the curve has no usable inverse and a gap in "
+            "loss cannot be turned into compute. Use a wider range of sizes, more of them, or "
+            "more seeds.",
+        )
+
+
+def _by_size(pairs: Pairs, base: str, variant: str, alpha: float) -> tuple[SizeMultiplier, ...]:
+    x_b, x_v = pairs.ln_compute[base], pairs.ln_compute[variant]
+    d = pairs.ln_loss(base) - pairs.ln_loss(variant)
+    values = np.exp(d / alpha + x_b - x_v).tolist()
+    columns = zip(pairs.sizes, np.exp(x_v).tolist(), values, pairs.n_seeds, strict=True)
+    return tuple(SizeMultiplier(*row) for row in columns)
+
+
+def _extrapolation(base, variant, x_v, y_b, y_at, at) -> str | None:
+    low, high = np.exp(x_v[[0, -1]])
+    loss, best, worst = np.exp(y_at), np.exp(y_b.min()), np.exp(y_b.max())
+    tolerance = 1e-9
+    if not low * (1 - tolerance) <= at <= high * (1 + tolerance):
+        return (
+            f"{at:.3g} PFLOP/s-days is outside the compute that '{variant}' was run at "
+            f"({low:.3g} to {high:.3g})"
+        )
+    if not best * (1 - tolerance) <= loss <= worst * (1 + tolerance):
+        return (
+            f"at {at:.3g} PFLOP/s-days '{variant}' has a fitted loss of {loss:.4g}, outside what "
+            f"'{base}' was observed at ({best:.4g} to {worst:.4g})"
+        )
+    return None

@@ -1,0 +1,197 @@
+"""Results as rows of text and as sentences; a number never appears without its interval."""
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from analysis.errors import Refusal, listed
+from analysis.fit import Fits
+from analysis.gap import Gap
+from analysis.multiplier import Multiplier
+from analysis.stats import Estimate
+
+
+def number(estimate: Estimate, digits: int = 2, unit: str = "") -> str:
+    """ "1.24x [1.19, 1.29]", at `digits` decimals; more where the interval would look empty."""
+    while digits < 6 and f"{estimate.low:.{digits}f}" == f"{estimate.high:.{digits}f}":
+        digits += 1
+    value, low, high = (_fixed(v, digits) for v in (estimate.value, estimate.low, estimate.high))
+    return f"{value}{unit} [{low}, {high}]"
+
+
+def _fixed(v: float, digits: int) -> str:
+    return f"{v:.{digits}f}" if abs(v) < 1e4 else f"{v:.3g}"
+
+
+def fit_rows(fits: Fits) -> list[dict[str, str]]:
+    """One row a variant: coefficients and the loss at the reference compute."""
+    return [
+        {
+            "variant": law.variant + (" (baseline)" if law.variant == fits.baseline else ""),
+            "A": number(law.A, 4),
+            "alpha": number(law.alpha, 4),
+            f"loss at {fits.at:.3g} PFsd": number(law.loss_at, 4),
+            "R2": "-" if law.r2 is None else f"{law.r2:.4f}",
+            "sizes": str(law.n_sizes),
+        }
+        for law in fits.laws.values()
+    ]
+
+
+def fit_notes(fits: Fits, df: pd.DataFrame) -> list[str]:
+    """What the table of fits is made of: form, convention, data, interval."""
+    seeds = df.groupby(["variant", "size"])["seed"].nunique()
+    notes = [
+        "L = A * C^-alpha, C in PFLOP/s-days (PFsd, 8.64e19 FLOP), L in nats.",
+        convention(fits.flops_convention),
+        f"{df['size'].nunique()} sizes, {_seeds(seeds)} a size, {len(df)} runs.",
+        f"Brackets: {fits.level:.0%} {fits.interval}.",
+    ]
+    if fits.shared:
+        notes.append(f"One exponent for all variants: alpha = {number(fits.shared.alpha, 4)}.")
+    notes += exclusions(df)
+    return notes
+
+
+def _seeds(counts: Iterable[int]) -> str:
+    low, high = min(counts), max(counts)
+    if low == high:
+        return f"{low} seed{'' if low == 1 else 's'}"
+    return f"{low} to {high} seeds"
+
+
+def convention(name: str | None) -> str:
+    return f"FLOP convention: {name or 'not stated in the table'}."
+
+
+def exclusions(df: pd.DataFrame) -> list[str]:
+    excluded = df.attrs.get("excluded") or {}
+    if not excluded:
+        return []
+    counts = ", ".join(f"{n} {status}" for status, n in excluded.items())
+    return [f"Left out, status not 'done': {counts}."]
+
+
+def multiplier_rows(multipliers: list[Multiplier]) -> list[dict[str, str]]:
+    """One row a variant: shared-exponent headline, separate exponents, per-size values."""
+    return [
+        {
+            "variant": m.variant,
+            "shared exponent": number(m.shared, unit="x"),
+            f"own exponents at {m.at:.3g} PFsd": number(m.separate, unit="x"),
+            "by size": " ".join(f"{s.value:.2f}" for s in m.by_size),
+        }
+        for m in multipliers
+    ]
+
+
+def multiplier_verdict(m: Multiplier) -> str:
+    """One sentence: who is better and by how much compute, or that the data cannot tell."""
+    value = number(m.shared, unit="x")
+    if not m.separable:
+        verdict = f"{m.variant} vs {m.baseline}: not separated at this budget: {value}."
+    elif m.shared.value > 1:
+        verdict = (
+            f"{m.variant} is better than {m.baseline}, which would need {value} the compute "
+            "to reach the same loss."
+        )
+    else:
+        verdict = (
+            f"{m.variant} is worse than {m.baseline}, which reaches the same loss with "
+            f"{value} the compute."
+        )
+    if not m.exponent_difference.contains(0):
+        verdict += (
+            f" The exponents differ ({number(m.exponent_difference, 4)}), so no single "
+            f"multiplier holds: at {m.at:.3g} PFsd it is {number(m.separate, unit='x')}."
+        )
+    return verdict
+
+
+def multiplier_notes(multipliers: list[Multiplier]) -> list[str]:
+    """The interval, and what each comparison left out or extrapolated."""
+    if not multipliers:
+        return []
+    first = multipliers[0]
+    notes = [f"Brackets: {first.level:.0%}, {first.interval}. FLOPs only, not wall-clock."]
+    if len(multipliers) > 1:
+        notes.append(
+            f"{len(multipliers)} comparisons, each at {first.level:.0%}: the best of several is "
+            "flattered."
+        )
+    for m in multipliers:
+        if m.dropped_sizes:
+            notes.append(
+                f"{m.variant}: {len(m.dropped_sizes)} sizes not run for both were dropped "
+                f"({listed(m.dropped_sizes)})."
+            )
+        if not m.seeds_paired:
+            notes.append(
+                f"{m.variant}: some sizes share no seed with {m.baseline}; all seeds were averaged."
+            )
+        if m.extrapolation:
+            notes.append(f"Extrapolates: {m.extrapolation}.")
+    return notes
+
+
+def refusal_verdict(variant: str, refusal: Refusal) -> str:
+    return f"{variant}: no multiplier ({refusal.code}). {refusal}"
+
+
+def gap_rows(g: Gap) -> list[dict[str, str]]:
+    """One row a size: losses, gap, share kept."""
+    return [
+        {
+            "size": row.size,
+            "PFsd": f"{row.pflops_days:.3g}",
+            g.baseline: f"{row.loss_baseline:.4f}",
+            g.block: f"{row.loss_block:.4f}",
+            g.full: f"{row.loss_full:.4f}",
+            "gap (nats)": number(row.gap_interval, 4) if row.gap_interval else f"{row.gap:+.4f}",
+            "share kept": "-" if row.share_kept is None else f"{row.share_kept:.0%}",
+            "seeds": str(row.n_seeds),
+        }
+        for row in g.by_size
+    ]
+
+
+def gap_verdict(g: Gap) -> list[str]:
+    """Sentences on the pooled gap and on the share of Full's gain that Block keeps."""
+    if g.pooled is None:
+        gap = f"{g.block} - {g.full}: one size only, so there is no pooled gap."
+    elif not g.separable:
+        gap = (
+            f"{g.block} and {g.full}: not separated at this budget: gap "
+            f"{number(g.pooled, 4, ' nats')}."
+        )
+    else:
+        better = g.full if g.pooled.value > 0 else g.block
+        gap = f"{better} is better: mean gap {g.block} - {g.full} = {number(g.pooled, 4, ' nats')}."
+    share = g.share.estimate
+    if share is None:
+        kept = f"The share of {g.full}'s gain that {g.block} keeps is undefined: "
+        return [gap, kept + f"{g.share.undefined_because}."]
+    percent = Estimate(*(100 * v for v in (share.value, share.low, share.high)), share.level)
+    return [
+        gap,
+        f"{g.block} keeps {number(percent, 0, '%')} of {g.full}'s gain over {g.baseline}.",
+    ]
+
+
+def gap_notes(g: Gap, df: pd.DataFrame) -> list[str]:
+    """Convention, interval, and what was left out."""
+    seeds = [row.n_seeds for row in g.by_size]
+    notes = [
+        f"Loss at equal size, not at equal compute. {convention(g.flops_convention)}",
+        f"{len(g.by_size)} sizes, {_seeds(seeds)} a size.",
+        f"Brackets: {g.level:.0%}; {g.interval}.",
+        *g.notes,
+    ]
+    if g.dropped_sizes:
+        notes.append(
+            f"{len(g.dropped_sizes)} sizes not run for all three were dropped "
+            f"({listed(g.dropped_sizes)})."
+        )
+    if not g.seeds_paired:
+        notes.append("Some sizes share no seed; there all seeds were averaged.")
+    return notes + exclusions(df)

@@ -1,0 +1,204 @@
+"""The canonical results table: one finished run a row, checked once so that no fit has to."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from analysis import reading
+from analysis.errors import Refusal, did_you_mean, listed
+from analysis.numbers import numeric_column, plain_numbers
+
+FLOP_PER_PFLOPS_DAY = 8.64e19
+CANONICAL = ("variant", "size", "seed", "loss", "train_flops", "pflops_days")
+# A published table rounds compute to about three digits; a wrong unit is off by far more than this.
+COMPUTE_AGREEMENT = 0.01
+# Largest ratio of compute between variants of one size when sizes have to be guessed from compute.
+SAME_SIZE_COMPUTE = 1.25
+BASELINE_NAMES = ("prenorm", "baseline")
+
+
+def load(source: str | Path | pd.DataFrame, *, allow_mixed_data: bool = False) -> pd.DataFrame:
+    """The results table of a study, a CSV file, a published table, or a DataFrame like one.
+
+    Columns read: `variant`; `val_loss` or `loss` (nats; with both, `val_loss` is the loss and the
+    other is kept as `train_loss`); `train_flops` (FLOP) or `pflops_days` (1 PFLOP/s-day = 8.64e19
+    FLOP); optional `size`, `seed`, `status`, `flops_convention`, `data_fingerprint`.
+
+    Returns:
+        One row a finished run, sorted by variant (in order of appearance), compute and seed, with
+        the columns variant, size, seed, loss, train_flops, pflops_days first and every other
+        column kept. Without `size`, sizes are numbered by compute within a variant where every
+        variant has the same number of runs at near-equal compute, else labelled by their compute.
+        `attrs` holds source, sha256, loss_column, flops_convention, excluded ({status: rows}).
+
+    Raises:
+        Refusal: see the code; the message names the line and the value, or the column.
+    """
+    df, lines, attrs, decimal_comma = _raw(source)
+    _require_columns(df, attrs["source"])
+
+    df, lines, attrs["excluded"] = _finished_only(df, lines)
+    attrs["loss_column"] = "val_loss" if "val_loss" in df else "loss"
+    if attrs["loss_column"] == "val_loss":
+        df = df.rename(columns={"loss": "train_loss"} if "train_loss" not in df else {})
+        df = df.drop(columns="loss", errors="ignore").rename(columns={"val_loss": "loss"})
+
+    for column in ("loss", "train_flops", "pflops_days"):
+        if column in df:
+            df[column] = numeric_column(df[column], column, lines, decimal_comma)
+    _settle_compute(df, lines)
+
+    attrs["flops_convention"] = _single_value(df, "flops_convention", "FLOP conventions")
+    if not allow_mixed_data:
+        _single_value(df, "data_fingerprint", "data fingerprints")
+
+    blank = df.index[df["variant"].astype(str).str.strip() == ""]
+    if len(blank):
+        raise Refusal("missing-value", f"{lines[blank[0]]}: `variant` is empty.")
+    df["variant"] = df["variant"].astype(str)
+    has_seed = "seed" in df
+    df["seed"] = plain_numbers(df["seed"], decimal_comma) if has_seed else 0
+    if "size" in df:
+        df["size"] = df["size"].astype(str)
+    else:
+        df["size"] = _sizes_from_compute(df)
+    _refuse_duplicates(df, lines, has_seed)
+
+    extra = [c for c in df.columns if c not in CANONICAL]
+    for column in extra:
+        df[column] = plain_numbers(df[column], decimal_comma)
+    order = {v: i for i, v in enumerate(df["variant"].unique())}
+    df["_order"] = df["variant"].map(order)
+    df = df.sort_values(["_order", "pflops_days", "seed"], kind="stable", ignore_index=True)
+    df = df[[*CANONICAL, *extra]]
+    df.attrs = attrs
+    return df
+
+
+def baseline(df: pd.DataFrame, name: str | None = None) -> str:
+    """The variant that others are compared with: `name`, else "prenorm" or "baseline".
+
+    Raises:
+        Refusal: "missing-variant" or "no-baseline", naming the variants there are.
+    """
+    variants = list(df["variant"].unique())
+    if name is not None:
+        return require_variant(df, name)
+    for known in BASELINE_NAMES:
+        for variant in variants:
+            if variant.lower() == known:
+                return variant
+    raise Refusal(
+        "no-baseline",
+        f"No variant is called 'prenorm' or 'baseline'; the table has {listed(variants)}. "
+        "Say which one is the baseline.",
+    )
+
+
+def require_variant(df: pd.DataFrame, name: str) -> str:
+    """`name` if the table has it; a refusal with the closest name otherwise."""
+    variants = list(df["variant"].unique())
+    if name not in variants:
+        raise Refusal(
+            "missing-variant",
+            f"There is no variant '{name}' in the table, which has {listed(variants)}."
+            f"{did_you_mean(name, variants)}",
+        )
+    return name
+
+
+def _raw(source) -> tuple[pd.DataFrame, list[str], dict, bool]:
+    if isinstance(source, pd.DataFrame):
+        df = source.reset_index(drop=True).copy()
+        if df.empty:
+            raise Refusal("empty", "The table has no rows: one row a run is needed.")
+        sha = hashlib.sha256(df.to_csv(index=False).encode()).hexdigest()
+        lines = [f"Row {i}" for i in range(len(df))]
+        return df, lines, {"source": "a DataFrame", "sha256": sha}, False
+    raw = reading.read(reading.locate(source))
+    lines = [f"Line {n} of '{raw.path}'" for n in raw.line_numbers]
+    df = pd.DataFrame(raw.rows, columns=raw.columns, dtype=object)
+    return df, lines, {"source": str(source), "sha256": raw.sha256}, raw.decimal_comma
+
+
+def _require_columns(df: pd.DataFrame, source: str) -> None:
+    alternatives = (("variant",), ("val_loss", "loss"), ("train_flops", "pflops_days"))
+    missing = [names for names in alternatives if not any(n in df for n in names)]
+    if missing:
+        wanted = " and ".join(" or ".join(f"`{n}`" for n in names) for names in missing)
+        raise Refusal(
+            "missing-columns",
+            f"{source} has no column {wanted}; its columns are {listed(df.columns)}.",
+        )
+
+
+def _finished_only(df, lines):
+    if "status" not in df:
+        return df, lines, {}
+    done = df["status"] == "done"
+    excluded = {str(k) or "(blank)": int(n) for k, n in df["status"][~done].value_counts().items()}
+    if not done.any():
+        counts = ", ".join(f"{n} {k}" for k, n in excluded.items())
+        raise Refusal(
+            "no-finished-runs",
+            f"No run has status 'done' ({counts}). Finish or resume the study, then fit.",
+        )
+    lines = [line for line, keep in zip(lines, done, strict=True) if keep]
+    return df[done].reset_index(drop=True), lines, excluded
+
+
+def _settle_compute(df: pd.DataFrame, lines: list[str]) -> None:
+    if "train_flops" not in df:
+        df["train_flops"] = df["pflops_days"] * FLOP_PER_PFLOPS_DAY
+        return
+    from_flops = df["train_flops"] / FLOP_PER_PFLOPS_DAY
+    if "pflops_days" in df:
+        off = (df["pflops_days"] / from_flops - 1).abs() > COMPUTE_AGREEMENT
+        if off.any():
+            i = int(np.argmax(off))
+            raise Refusal(
+                "compute-disagrees",
+                f"{lines[i]}: train_flops {df['train_flops'][i]:.4g} is {from_flops[i]:.4g} "
+                f"PFLOP/s-days, but pflops_days says {df['pflops_days'][i]:.4g} "
+                "(1 PFLOP/s-day = 8.64e19 FLOP). Correct or drop one of the two columns.",
+            )
+    df["pflops_days"] = from_flops
+
+
+def _single_value(df: pd.DataFrame, column: str, what: str) -> str | None:
+    if column not in df:
+        return None
+    values = [str(v).strip() or "(blank)" for v in df[column].unique()]
+    if len(values) > 1:
+        raise Refusal(
+            f"mixed-{column.replace('_', '-')}",
+            f"The runs mix {what}: {listed(sorted(values))}. Their losses or compute are not "
+            "comparable; keep the rows of one.",
+        )
+    return None if values[0] == "(blank)" else values[0]
+
+
+def _sizes_from_compute(df: pd.DataFrame) -> pd.Series:
+    ranks = df.groupby("variant")["pflops_days"].rank(method="dense").astype(int)
+    compute = df["pflops_days"].groupby(ranks)
+    same_number = df["variant"].groupby(df["variant"]).size().nunique() == 1
+    if same_number and (compute.max() / compute.min()).max() <= SAME_SIZE_COMPUTE:
+        return "#" + ranks.astype(str)
+    return df["pflops_days"].map(lambda c: f"{c:.6g} PFLOP/s-days")
+
+
+def _refuse_duplicates(df: pd.DataFrame, lines: list[str], has_seed: bool) -> None:
+    repeated = df.duplicated(["variant", "size", "seed"], keep=False)
+    if not repeated.any():
+        return
+    variant, size, seed = df.loc[repeated, ["variant", "size", "seed"]].iloc[0]
+    same = (df[["variant", "size", "seed"]] == [variant, size, seed]).all(axis=1)
+    where = " and ".join(lines[i] for i in df.index[same][:3])
+    advice = "Keep one of them." if has_seed else "If they are seeds, add a `seed` column."
+    raise Refusal(
+        "duplicate-cells",
+        f"{where}: {int(same.sum())} runs of variant '{variant}', size '{size}', seed {seed}. "
+        f"{advice}",
+    )

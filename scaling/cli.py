@@ -1,0 +1,40 @@
+"""The `scaling` command."""
+
+import sys
+
+import typer
+
+from scaling.commands import analyse, launch, status
+from scaling.errors import UserError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    help="Scaling laws for residual connections: train a size x variant grid, fit, compare, plot.",
+)
+app.command()(launch.launch)
+app.command()(status.status)
+app.command()(status.results)
+app.command()(analyse.fit)
+app.command()(analyse.gap)
+app.command()(analyse.plot)
+
+
+def main() -> None:
+    """Runs the command line; bad input ends in a sentence and exit code 2."""
+    try:
+        app()
+    except UserError as error:
+        _refuse(error)
+    except Exception as error:
+        # Only the analysis commands load that package, and only it knows its refusals.
+        refusal = getattr(sys.modules.get("analysis.errors"), "Refusal", None)
+        if refusal is None or not isinstance(error, refusal):
+            raise
+        _refuse(error)
+
+
+def _refuse(error: Exception) -> None:
+    print(f"scaling: {error}", file=sys.stderr)
+    sys.exit(2)

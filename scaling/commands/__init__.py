@@ -1,0 +1,1 @@
+"""The commands of the `scaling` command line, one family a file."""

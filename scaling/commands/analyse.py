@@ -1,0 +1,181 @@
+"""`scaling fit`, `scaling gap`, `scaling plot`: what a finished study says.
+
+Heavy imports are inside the functions so that `scaling --help` stays fast. An `analysis.Refusal` is
+left to the command line's main, which prints it as one sentence and exits with code 2.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+SCHEMA_VERSION = 1
+MAX_WIDTH = 100  # columns; also where output is piped
+
+Source = Annotated[
+    str, typer.Argument(help="Run directory, CSV file, or published table (attnres_table2).")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON at full precision instead.")]
+Baseline = Annotated[
+    str | None, typer.Option(help="Variant to compare with. [default: prenorm or baseline]")
+]
+At = Annotated[
+    float | None, typer.Option(help="Compute in PFLOP/s-days at which to report loss, multiplier.")
+]
+Out = Annotated[Path | None, typer.Option(help="Directory for the plots.")]
+MixedData = Annotated[
+    bool, typer.Option("--allow-mixed-data", help="Fit runs with different data fingerprints.")
+]
+
+
+def fit(
+    source: Source,
+    as_json: Json = False,
+    baseline: Baseline = None,
+    at: At = None,
+    allow_mixed_data: MixedData = False,
+) -> None:
+    """Fit a power law a variant and report compute multipliers with paired intervals."""
+    from analysis import fit as fit_laws
+    from analysis import load, render
+
+    df = load(source, allow_mixed_data=allow_mixed_data)
+    fits = fit_laws(df, baseline=baseline, at=at)
+    multipliers, refusals = _multipliers(df, fits, at)
+    options = {"baseline": baseline, "at": at, "allow_mixed_data": allow_mixed_data}
+    document = _document(df, options) | {
+        "fits": fits.to_dict(),
+        "multipliers": {m.variant: m.to_dict() for m in multipliers},
+        "refusals": {v: {"code": r.code, "message": str(r)} for v, r in refusals.items()},
+    }
+    written = _write_json(source, "fits.json", document)
+    if as_json:
+        typer.echo(json.dumps(document, indent=2))
+        return
+    _table("Scaling laws", render.fit_rows(fits))
+    _say(render.fit_notes(fits, df))
+    if fits.baseline is None:
+        _say(["No multipliers: no variant is called prenorm or baseline. Name one: --baseline."])
+    if multipliers:
+        _table(f"Compute multipliers over {fits.baseline}", render.multiplier_rows(multipliers))
+    _say([render.multiplier_verdict(m) for m in multipliers], bold=True)
+    _say([render.refusal_verdict(v, r) for v, r in refusals.items()], bold=True)
+    _say(render.multiplier_notes(multipliers))
+    if written:
+        _say([f"Wrote {written}"])
+
+
+def gap(
+    source: Source,
+    as_json: Json = False,
+    baseline: Baseline = None,
+    full: Annotated[str, typer.Option(help="The Full variant.")] = "attnres_full",
+    block: Annotated[str, typer.Option(help="The Block variant.")] = "attnres_block",
+    allow_mixed_data: MixedData = False,
+) -> None:
+    """Compare Full and Block: loss gap by size, and the share of Full's gain that Block keeps."""
+    from analysis import gap as gap_of
+    from analysis import load, render
+
+    df = load(source, allow_mixed_data=allow_mixed_data)
+    g = gap_of(df, full=full, block=block, baseline=baseline)
+    if as_json:
+        options = {"baseline": baseline, "full": full, "block": block}
+        options["allow_mixed_data"] = allow_mixed_data
+        typer.echo(json.dumps(_document(df, options) | {"gap": g.to_dict()}, indent=2))
+        return
+    _table(f"{block} - {full} by size", render.gap_rows(g))
+    _say(render.gap_verdict(g), bold=True)
+    _say(render.gap_notes(g, df))
+
+
+def plot(
+    source: Source,
+    as_json: Json = False,
+    baseline: Baseline = None,
+    out: Out = None,
+    allow_mixed_data: MixedData = False,
+) -> None:
+    """Draw the plots of a study as PNG and SVG."""
+    from analysis import load
+    from analysis.plots import save_all
+
+    df = load(source, allow_mixed_data=allow_mixed_data)
+    run = Path(source) if Path(source).is_dir() else None
+    if out is None:
+        out = run / "plots" if run else Path(f"plots-{Path(source).stem}")
+    written, skipped = save_all(df, out, baseline=baseline, run=run)
+    if as_json:
+        typer.echo(json.dumps({"written": [str(p) for p in written], "skipped": skipped}, indent=2))
+        return
+    for path in written:
+        typer.echo(path)
+    for name, reason in skipped.items():
+        typer.echo(f"No {name}: {reason}", err=True)
+
+
+def _multipliers(df, fits, at):
+    """A variant that cannot be compared does not keep the others from being reported."""
+    from analysis import Refusal, multiplier
+
+    done, refusals = [], {}
+    if fits.baseline is None:
+        return done, refusals
+    for variant in fits.laws:
+        if variant == fits.baseline:
+            continue
+        try:
+            done.append(multiplier(df, variant, baseline=fits.baseline, at=at))
+        except Refusal as e:
+            refusals[variant] = e
+    return done, refusals
+
+
+def _document(df, options: dict) -> dict:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "source": df.attrs["source"],
+        "sha256": df.attrs["sha256"],
+        "flops_convention": df.attrs["flops_convention"],
+        "loss_column": df.attrs["loss_column"],
+        "excluded": df.attrs["excluded"],
+        "options": options,
+    }
+
+
+def _write_json(source: str, name: str, document: dict) -> Path | None:
+    if not Path(source).is_dir():
+        return None
+    path = Path(source) / name
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(document, indent=2) + "\n")
+    part.replace(path)
+    return path
+
+
+def _console():
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.width = min(console.width, MAX_WIDTH) if console.is_terminal else MAX_WIDTH
+    return console
+
+
+def _table(title: str, rows: list[dict[str, str]]) -> None:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for i, column in enumerate(rows[0]):
+        table.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
+    for row in rows:
+        # The interval goes below its value, which keeps four columns of them within the width.
+        table.add_row(*(cell.replace(" [", "\n[") for cell in row.values()))
+    _console().print(table)
+
+
+def _say(sentences: list[str], bold: bool = False) -> None:
+    from rich.text import Text
+
+    for sentence in sentences:
+        _console().print(Text(sentence, style="bold" if bold else ""))

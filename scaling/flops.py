@@ -1,0 +1,55 @@
+"""Parameters and FLOPs in closed form, each FLOP count under a named convention.
+
+Counts are analytic because a compiler's own figure counts the body of a scan once, whatever the
+depth. A multiply-add is two FLOPs; training is three forward passes (forward, and twice that for
+backward). Norms, RoPE, softmax and the optimizer are left out, as is the field's habit.
+"""
+
+from typing import Literal
+
+from models.config import ModelConfig
+from models.residuals import find
+
+Convention = Literal["train_flops", "with_head", "attention_full", "6nd"]
+PFLOPS_DAY = 1e15 * 86_400
+
+CONVENTIONS: dict[Convention, str] = {
+    "train_flops": "forward + backward, causal attention, no embedding or head, residual included",
+    "with_head": "train_flops plus the head's matrix product",
+    "attention_full": "train_flops with attention scores counted without the causal mask",
+    "6nd": "6 x non-embedding parameters x tokens",
+}
+
+
+def count_params(cfg: ModelConfig) -> tuple[int, int]:
+    """(all parameters, parameters without the embedding and the head)."""
+    D, F, H = cfg.d_model, cfg.d_ff, cfg.head_dim
+    attention = 2 * D * H * (cfg.n_heads + cfg.n_kv_heads) + 2 * H * cfg.qk_norm
+    layer = attention + 3 * D * F + 2 * D
+    body = cfg.n_layers * layer + D + find(cfg.residual.name).extra_params(cfg)
+    vocabulary = cfg.vocab_size * D * (1 if cfg.tie_embeddings else 2)
+    return body + vocabulary, body
+
+
+def forward_flops_per_token(cfg: ModelConfig) -> dict[str, float]:
+    """Forward FLOPs per token by component, averaged over the positions of a sequence."""
+    D, T, N, H = cfg.d_model, cfg.seq_len, cfg.n_heads, cfg.head_dim
+    pairs = (T + 1) / 2  # keys a causal query sees, on average
+    return {
+        "attention_projections": cfg.n_layers * 4 * D * H * (N + cfg.n_kv_heads),
+        "attention_scores": cfg.n_layers * 4 * N * H * pairs,
+        "attention_masked": cfg.n_layers * 4 * N * H * (T - pairs),
+        "mlp": cfg.n_layers * 6 * D * cfg.d_ff,
+        "head": 2 * D * cfg.vocab_size,
+        "residual": find(cfg.residual.name).flops_per_token(cfg),
+    }
+
+
+def train_flops(cfg: ModelConfig, tokens: int, convention: Convention = "train_flops") -> float:
+    """FLOPs of training on `tokens` tokens under a convention (see CONVENTIONS)."""
+    if convention == "6nd":
+        return 6.0 * count_params(cfg)[1] * tokens
+    parts = forward_flops_per_token(cfg)
+    counted = ["attention_projections", "attention_scores", "mlp", "residual"]
+    counted += {"with_head": ["head"], "attention_full": ["attention_masked"]}.get(convention, [])
+    return 3.0 * sum(parts[name] for name in counted) * tokens

@@ -1,0 +1,96 @@
+"""Runs a grid of cells on worker processes and keeps the books."""
+
+import multiprocessing
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+
+from scaling.cells import Cell
+from scaling.ledger import Ledger
+from scaling.worker import work
+
+# (cell, kind, payload): "start", "step", "done" or "failed".
+Listener = Callable[[Cell, str, dict | str], None]
+
+
+@dataclass
+class _Worker:
+    process: multiprocessing.Process
+    connection: multiprocessing.connection.Connection
+    cores: set[int] | None
+    cell: Cell | None = None
+
+
+def run_grid(cells: list[Cell], ledger: Ledger, jobs: int, listen: Listener) -> list[Cell]:
+    """Runs cells, `jobs` at a time, and returns those that failed.
+
+    Args:
+      cells: in the order to start them.
+      ledger: the study's run directory, whose lock the caller holds.
+      jobs: worker processes; each gets an equal share of the CPU cores.
+      listen: told of everything that happens.
+    """
+    context = multiprocessing.get_context("spawn")
+    waiting, failed = list(cells), []
+    shares = _shares(min(jobs, len(cells)))
+    workers = [_start(context, ledger, cores) for cores in shares]
+    try:
+        for worker in workers:
+            _assign(worker, waiting, listen)
+        while busy := [worker for worker in workers if worker.cell]:
+            ready = wait([worker.connection for worker in busy])
+            for worker in busy:
+                if worker.connection not in ready:
+                    continue
+                cell = worker.cell
+                kind, payload = _receive(worker)
+                if kind == "died":
+                    kind = "failed"
+                    ledger.write_failure(cell, payload)
+                    workers[workers.index(worker)] = worker = _start(context, ledger, worker.cores)
+                listen(cell, kind, payload)
+                if kind == "failed":
+                    failed.append(cell)
+                if kind in ("done", "failed"):
+                    _assign(worker, waiting, listen)
+    finally:
+        for worker in workers:
+            worker.process.terminate()
+        for worker in workers:
+            worker.process.join()
+    return failed
+
+
+def _start(context, ledger: Ledger, cores: set[int] | None) -> _Worker:
+    ours, theirs = context.Pipe()
+    process = context.Process(target=work, args=(theirs, ledger.root, cores), daemon=True)
+    process.start()
+    theirs.close()
+    return _Worker(process, ours, cores)
+
+
+def _assign(worker: _Worker, waiting: list[Cell], listen: Listener) -> None:
+    worker.cell = waiting.pop(0) if waiting else None
+    if worker.cell:
+        listen(worker.cell, "start", "")
+        worker.connection.send(worker.cell)
+
+
+def _receive(worker: _Worker) -> tuple[str, dict | str]:
+    """The worker's next message, or ("died", why) when there will be none."""
+    try:
+        return worker.connection.recv()
+    except (EOFError, OSError):
+        worker.process.join()
+        code = worker.process.exitcode
+        how = f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return "died", f"its process was {how}" if code < 0 else f"its process {how}"
+
+
+def _shares(jobs: int) -> list[set[int] | None]:
+    """The cores for each worker; None means all of them."""
+    if jobs == 1:
+        return [None]
+    cores = sorted(os.sched_getaffinity(0))
+    return [set(cores[i::jobs]) or set(cores) for i in range(jobs)]

@@ -1,0 +1,218 @@
+"""A study: data, a ladder of sizes, variants, seeds and a recipe, read from YAML and checked."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import pydantic
+import yaml
+from pydantic import Field, StringConstraints, model_validator
+
+from models.config import Strict
+from scaling.errors import UserError, closest
+
+# Labels become folder names.
+Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")]
+
+
+class DataSpec(Strict):
+    """What is read: a source, a tokenizer, windows of seq_len tokens, a fixed validation set."""
+
+    source: str = "tfds:stdlib_sources"
+    tokenizer: str = "bytes"
+    seq_len: int = Field(gt=0)
+    validation_tokens: int = Field(gt=0)
+
+
+class ModelSpec(Strict):
+    """What all sizes share; see `models.ModelConfig`."""
+
+    qk_norm: bool = True
+    rope_theta: float = Field(default=10_000.0, gt=0)
+    tie_embeddings: bool = False
+    norm_eps: float = Field(default=1e-6, gt=0)
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    remat: Literal["none", "layer"] = "none"
+    scan: bool = True
+
+
+class Size(Strict):
+    """One rung of the ladder. `tokens` overrides the study's tokens_per_param."""
+
+    d_model: int = Field(gt=0)
+    n_layers: int = Field(gt=0)
+    n_heads: int = Field(gt=0)
+    n_kv_heads: int | None = Field(default=None, gt=0)
+    d_ff: int | None = Field(default=None, gt=0)
+    learning_rate: float = Field(gt=0)
+    batch_size: int | None = Field(default=None, gt=0)
+    tokens: int | None = Field(default=None, gt=0)
+
+
+class Variant(Strict):
+    """A residual connection and its options, written flat; the label is the default name."""
+
+    residual: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class Train(Strict):
+    """The recipe, shared by all cells."""
+
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    learning_rate: float | None = Field(default=None, gt=0)  # overrides the ladder's
+    schedule: Literal["cosine", "wsd"] = "cosine"
+    warmup_fraction: float = Field(default=0.05, ge=0, lt=1)
+    decay_fraction: float = Field(default=0.2, gt=0, le=1)  # of wsd
+    final_learning_rate_fraction: float = Field(default=0.1, ge=0, le=1)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    weight_decay: float = Field(default=0.1, ge=0)
+    decay_vectors: bool = False  # gains and pseudo-queries too
+    clip_norm: float = Field(default=1.0, gt=0)
+    batch_size: int = Field(default=16, gt=0)  # sequences
+    accumulate: int = Field(default=1, gt=0)  # micro-batches a step
+    tokens_per_param: float = Field(default=20.0, gt=0)  # non-embedding, of the baseline
+    log_every: int = Field(default=10, gt=0)
+    checkpoint_every: int = Field(default=500, gt=0)
+
+
+class Study(Strict):
+    """Sizes x variants x seeds on one data set with one recipe."""
+
+    name: Label
+    baseline: Label
+    data: DataSpec
+    model: ModelSpec = ModelSpec()
+    sizes: dict[Label, Size] = Field(min_length=1)
+    learning_rate_sweep: dict[str, Any] | None = None  # how the ladder's rates were chosen
+    variants: dict[Label, Variant] = Field(min_length=1)
+    seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
+    train: Train = Train()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.baseline not in self.variants:
+            raise ValueError(
+                f"baseline {self.baseline!r} is none of the variants; "
+                + closest(self.baseline, self.variants)
+            )
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds {self.seeds} name a seed twice")
+        return self
+
+
+def load_study(path: str | Path, overrides: list[str] = ()) -> Study:
+    """Reads and checks a study file, its ladder inlined and `--set` overrides applied.
+
+    Args:
+      path: a YAML file; its `ladder`, if any, is a path relative to it.
+      overrides: `dotted.path=value` strings, values in YAML.
+
+    Raises:
+      UserError: the file cannot be read, a key is unknown (with the closest valid one), a value
+        does not fit, or an override names no field.
+    """
+    path = Path(path)
+    raw = _read_yaml(path)
+    if "ladder" in raw:
+        ladder = path.parent / str(raw.pop("ladder"))
+        for key, value in _read_yaml(ladder).items():
+            if key in raw:
+                raise UserError(f"{path}: {key!r} stands both here and in its ladder {ladder}.")
+            raw[key] = value
+    raw["variants"] = {
+        label: _variant(label, value) for label, value in (raw.get("variants") or {}).items()
+    }
+    where = str(path)
+    for override in overrides:
+        _apply(raw, override)
+        where = f"{path} with --set {' '.join(overrides)}"
+    try:
+        return Study.model_validate(raw)
+    except pydantic.ValidationError as error:
+        lines = [f"{where}: {_sentence(e)}" for e in error.errors()]
+        raise UserError("\n".join(lines)) from error
+
+
+def _variant(label: str, raw: Any) -> Any:
+    """Splits a flat variant into the residual's name and its options."""
+    if raw is None:
+        return {"residual": label}
+    if not isinstance(raw, dict):
+        return raw
+    options = {key: value for key, value in raw.items() if key != "residual"}
+    return {"residual": raw.get("residual", label), "options": options}
+
+
+def _apply(raw: dict, override: str) -> None:
+    """Sets one dotted path of the raw study."""
+    path, equals, text = override.partition("=")
+    if not equals or not path:
+        raise UserError(f"--set {override!r}: needs the form path=value, as in train.clip_norm=0.5.")
+    *parents, last = path.split(".")
+    node = raw
+    for key in parents:
+        # A section left out of the file has defaults and may be set; a size or variant may not.
+        child = node.setdefault(key, {}) if node is raw else node.get(key)
+        if not isinstance(child, dict):
+            raise UserError(f"--set {override!r}: there is no {key!r}; {closest(key, node)}")
+        node = child
+    if parents[:1] == ["variants"] and len(parents) == 2 and last != "residual":
+        node = node.setdefault("options", {})
+    try:
+        node[last] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"--set {override!r}: the value is not YAML: {error}") from error
+
+
+def _sentence(error: dict) -> str:
+    """One pydantic error as a sentence with the path and, for an unknown key, the closest one."""
+    location = [part for part in error["loc"] if part != "[key]"]
+    path = ".".join(str(part) for part in location)
+    if error["type"] == "extra_forbidden":
+        fields = _fields_at(location[:-1])
+        return f"unknown key {path!r}; {closest(location[-1], fields)}"
+    if error["type"] == "missing":
+        return f"{path!r} is required and missing."
+    if error["type"] == "string_pattern_mismatch":
+        return (
+            f"{path!r} is {error['input']!r}; a name may hold letters, digits and . _ + - only, "
+            "since folders are named after it."
+        )
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{path}: {message} (given {error['input']!r})." if path else f"{message}."
+
+
+def _fields_at(location: list) -> list[str]:
+    """The keys that are valid at a place in a study file."""
+    sections = {
+        "data": DataSpec, "model": ModelSpec, "sizes": Size, "variants": Variant, "train": Train,
+    }  # fmt: skip
+    if not location:
+        return [*Study.model_fields, "ladder"]
+    return list(sections.get(str(location[0]), Study).model_fields)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which a repeated key is an error rather than an overwrite."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        repeated = [key for key in keys if keys.count(key) > 1]
+        if repeated:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {repeated[0]!r} stands twice", node.start_mark
+            )
+        return super().construct_mapping(node, deep)
+
+
+def _read_yaml(path: Path) -> dict:
+    try:
+        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read ({error}).") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: is not valid YAML: {' '.join(str(error).split())}.") from error
+    if not isinstance(raw, dict):
+        raise UserError(f"{path}: must hold keys such as name, data and sizes; it holds {raw!r}.")
+    return raw

@@ -1,0 +1,79 @@
+"""A process that runs cells one after another, so that JAX starts once and a crash stays inside."""
+
+import os
+import threading
+import time
+import traceback
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+from scaling.cells import Cell
+
+_REPORT_SECONDS = 0.25
+
+
+def work(connection: Connection, root: Path, cores: set[int] | None) -> None:
+    """Receives cells until None, and answers each with reports and one "done" or "failed".
+
+    Args:
+      connection: to the launcher; messages out are (kind, payload).
+      root: the study's run directory.
+      cores: the CPU cores to stay on, so that workers side by side do not crowd each other.
+    """
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    if cores:
+        os.sched_setaffinity(0, cores)  # before JAX counts them for its thread pool
+    _configure_jax()
+    while (cell := connection.recv()) is not None:
+        connection.send(_attempt(cell, root, connection))
+
+
+def _die_with_parent() -> None:
+    """A launcher that was killed must not leave a worker that goes on writing."""
+    wait([parent_process().sentinel])
+    os._exit(1)
+
+
+def _configure_jax() -> None:
+    import jax
+
+    from scaling.data.cache import cache_root
+
+    jax.config.update("jax_compilation_cache_dir", str(cache_root() / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def _attempt(cell: Cell, root: Path, connection: Connection) -> tuple[str, str]:
+    from scaling.data import prepare
+    from scaling.files import Held, lock
+    from scaling.ledger import Ledger
+    from scaling.run import CellFailed, run_cell
+
+    ledger = Ledger(root)
+    try:
+        with lock(ledger.lock_path(cell)):
+            corpus = prepare(cell.data.source, cell.data.tokenizer)
+            run_cell(cell, ledger, corpus, _throttled(connection))
+        return "done", ""
+    except CellFailed as error:
+        reason = str(error)
+    except Held as error:
+        return "failed", f"held by {error}"
+    except Exception as error:  # one broken cell must not stop the grid; the reason is kept
+        (ledger.directory(cell) / "error.log").write_text(traceback.format_exc(), encoding="utf-8")
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    ledger.write_failure(cell, reason)
+    return "failed", reason
+
+
+def _throttled(connection: Connection):
+    last = 0.0
+
+    def report(event: dict) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _REPORT_SECONDS:
+            last = time.monotonic()
+            connection.send(("step", event))
+
+    return report

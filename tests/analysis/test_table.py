@@ -1,0 +1,253 @@
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis import Refusal, load
+from analysis.table import FLOP_PER_PFLOPS_DAY, baseline
+
+ROWS = "variant,size,loss,pflops_days\nprenorm,a,1.9,0.5\nprenorm,b,1.8,1\nprenorm,c,1.7,2\n"
+
+
+@pytest.fixture
+def csv(tmp_path):
+    def write(text, name="results.csv", encoding="utf-8"):
+        path = tmp_path / name
+        path.write_bytes(text.encode(encoding))
+        return path
+
+    return write
+
+
+def refused(source, **kwargs) -> Refusal:
+    with pytest.raises(Refusal) as e:
+        load(source, **kwargs)
+    return e.value
+
+
+def test_published_table():
+    df = load("attnres_table2")
+    assert list(df.columns[:6]) == ["variant", "size", "seed", "loss", "train_flops", "pflops_days"]
+    assert list(df["variant"].unique()) == ["prenorm", "attnres_block", "attnres_full", "mhc_lite"]
+    expected = 6.0 * df["n_params_non_embedding"] * df["tokens"]
+    assert np.allclose(df["train_flops"], expected, rtol=1e-14)
+    assert df.attrs["flops_convention"] == "6nd"
+
+
+def test_run_directory_and_csv_are_the_same(csv):
+    path = csv(ROWS)
+    assert load(path).equals(load(path.parent))
+    assert load(str(path)).attrs["sha256"] == load(path.parent).attrs["sha256"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "﻿" + ROWS,
+        "# a comment, with commas\n\n" + ROWS.replace("\n", "\r\n"),
+        ROWS.replace(",", ";"),
+        ROWS.replace(",", ";").replace(".", ","),
+        ROWS.replace(",", "\t"),
+        ROWS.replace(",", " , "),
+        ROWS.replace("prenorm", '"prenorm"'),
+    ],
+    ids=["bom", "comment-crlf", "semicolon", "decimal-comma", "tab", "spaces", "quotes"],
+)
+def test_ways_of_writing_the_same_table(csv, text):
+    df = load(csv(text))
+    assert df["loss"].tolist() == [1.9, 1.8, 1.7]
+    assert df["pflops_days"].tolist() == [0.5, 1, 2]
+    assert df["train_flops"].tolist() == [0.5 * 8.64e19, 8.64e19, 2 * 8.64e19]
+    assert df["variant"].tolist() == ["prenorm"] * 3
+    assert df["size"].tolist() == ["a", "b", "c"]
+
+
+def test_other_columns_are_kept_with_their_type(csv):
+    text = ROWS.replace("days\n", "days,note,steps\n", 1)
+    for value in ("0.5", ",1", ",2"):
+        text = text.replace(f"{value}\n", f"{value},ok,300\n", 1)
+    df = load(csv(text))
+    assert df["note"].tolist() == ["ok"] * 3
+    assert df["steps"].tolist() == [300] * 3
+
+
+def test_validation_loss_is_the_loss_and_the_other_is_kept(csv):
+    df = load(csv("variant,loss,val_loss,train_flops\nx,5,1.5,1e19\n"))
+    assert (df["loss"][0], df["train_loss"][0]) == (1.5, 5)
+    assert df.attrs["loss_column"] == "val_loss"
+
+
+def test_loading_a_loaded_table_changes_nothing():
+    df = load("attnres_table2")
+    again = load(df)
+    pd.testing.assert_frame_equal(again, df)
+    assert again.attrs["flops_convention"] == "6nd"
+
+
+def test_unfinished_runs_are_left_out_and_counted(csv):
+    text = (
+        "variant,loss,train_flops,status\nx,1.9,1e19,done\nx,,2e19,failed\nx,nan,3e19,failed\n"
+        "x,1,4e19,\n"
+    )
+    df = load(csv(text))
+    assert len(df) == 1
+    assert df.attrs["excluded"] == {"failed": 2, "(blank)": 1}
+    error = refused(csv(text.replace("done", "running")))
+    assert error.code == "no-finished-runs"
+    assert "2 failed" in str(error) and "1 running" in str(error)
+
+
+class TestSizes:
+    def table(self, computes: dict[str, list[float]]):
+        rows = [(v, 1.5, c) for v, cs in computes.items() for c in cs]
+        return load(pd.DataFrame(rows, columns=["variant", "loss", "pflops_days"]))
+
+    def test_are_numbered_by_compute_where_variants_line_up(self):
+        df = self.table({"a": [4, 1, 2], "b": [1.1, 2.2, 4.4]})
+        assert df["size"].tolist() == ["#1", "#2", "#3"] * 2
+
+    def test_are_named_by_compute_where_they_do_not(self):
+        for b in ([1, 2], [1, 2, 40]):
+            df = self.table({"a": [1, 2, 4], "b": b})
+            labels = df.groupby("variant")["size"].agg(set)
+            assert labels["a"] & labels["b"] == {"1 PFLOP/s-days", "2 PFLOP/s-days"}
+
+    def test_are_text_even_where_they_are_numbers(self, csv):
+        df = load(csv("variant,size,loss,pflops_days\nx,10,1.9,1\nx,9,1.8,2\n"))
+        assert df["size"].tolist() == ["10", "9"]
+
+
+class TestCompute:
+    def text(self, days):
+        return f"variant,loss,train_flops,pflops_days\nx,1.9,{FLOP_PER_PFLOPS_DAY},{days}\n"
+
+    def test_rounded_days_agree_and_flops_win(self, csv):
+        assert load(csv(self.text(0.998)))["pflops_days"][0] == 1.0
+
+    def test_a_wrong_unit_is_refused(self, csv):
+        error = refused(csv(self.text(86400)))
+        assert error.code == "compute-disagrees"
+        assert "Line 2" in str(error) and "8.64e+04" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("cell", "code", "say"),
+    [
+        ("2.1%", "not-a-number", "'2.1%'"),
+        ("1,9", "ragged-row", "Line 4"),
+        ("diverged", "not-a-number", "'diverged'"),
+        ("", "missing-value", "empty"),
+        ("nan", "not-finite", "diverged run"),
+        ("inf", "not-finite", "inf"),
+        ("0", "not-positive", "above 0"),
+        ("-1.9", "not-positive", "-1.9"),
+    ],
+)
+def test_bad_cells_are_named_by_line_and_value(csv, cell, code, say):
+    """The comment shifts the lines: the number is that of the file."""
+    error = refused(csv("# note\n" + ROWS.replace("1.8", cell)))
+    assert error.code == code
+    assert "Line 4" in str(error) and say in str(error)
+    if code != "ragged-row":
+        assert "`loss`" in str(error)
+
+
+@pytest.mark.parametrize("cell", ["0", "-1", "x", ""])
+def test_bad_compute_is_named(csv, cell):
+    error = refused(csv(f"variant,loss,train_flops\nx,1.9,{cell}\n"))
+    assert "`train_flops`" in str(error) and "Line 2" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("column", "code"),
+    [
+        ("flops_convention", "mixed-flops-convention"),
+        ("data_fingerprint", "mixed-data-fingerprint"),
+    ],
+)
+def test_mixtures_are_refused_by_name(csv, column, code):
+    text = f"variant,size,loss,train_flops,{column}\nx,a,1.9,1e19,6nd\nx,b,1.8,2e19,with_head\n"
+    error = refused(csv(text))
+    assert error.code == code
+    assert "'6nd', 'with_head'" in str(error)
+    blank = refused(csv(text.replace("with_head", "")))
+    assert "'(blank)', '6nd'" in str(blank)
+    if column == "data_fingerprint":
+        assert len(load(csv(text), allow_mixed_data=True)) == 2
+
+
+def test_repeated_cells(csv):
+    text = ROWS + "prenorm,b,1.81,1\n"
+    error = refused(csv(text))
+    assert error.code == "duplicate-cells"
+    assert "Line 3" in str(error) and "Line 5" in str(error) and "`seed` column" in str(error)
+    with_seed = "\n".join(
+        line + (",seed" if i == 0 else ",7") for i, line in enumerate(text.splitlines())
+    )
+    assert "size 'b', seed 7" in str(refused(csv(with_seed)))
+    assert len(load(csv(with_seed[:-1] + "8"))) == 4
+
+
+@pytest.mark.parametrize(
+    ("header", "wanted"),
+    [
+        ("variant,lr,train_flops", "`val_loss` or `loss`"),
+        ("variant,loss,flops", "`train_flops` or `pflops_days`"),
+        ("model,loss,train_flops", "`variant`"),
+    ],
+)
+def test_missing_columns_are_named_with_those_found(csv, header, wanted):
+    error = refused(csv(header + "\nx,1,1\n"))
+    assert error.code == "missing-columns"
+    assert wanted in str(error)
+    assert all(f"'{c}'" in str(error) for c in header.split(","))
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", "empty"),
+        ("# only a comment\n\n", "empty"),
+        ("variant,loss,train_flops\n", "empty"),
+        ("variant,loss,loss\nx,1,2\n", "repeated-columns"),
+        ("variant,loss,train_flops\nx,1.9\n", "ragged-row"),
+        ("variant,loss,train_flops\n,1.9,1e19\n", "missing-value"),
+        ("\0\0", "unreadable"),
+    ],
+)
+def test_files_that_are_no_table(csv, text, code):
+    path = csv(text)
+    error = refused(path)
+    assert error.code == code
+    assert str(path) in str(error)
+
+
+def test_another_encoding(csv):
+    error = refused(csv("variant,löss\n", encoding="latin-1"))
+    assert error.code == "unreadable" and "UTF-8" in str(error)
+
+
+def test_sources_that_are_not_there(tmp_path):
+    unknown = refused("attnres_table")
+    assert unknown.code == "unknown-table" and "Did you mean 'attnres_table2'" in str(unknown)
+    assert refused(tmp_path / "x.csv").code == "no-such-file"
+    empty = refused(tmp_path)
+    assert empty.code == "no-results" and f"scaling results {tmp_path}" in str(empty)
+    assert refused(pd.DataFrame({"variant": []})).code == "empty"
+
+
+def test_baseline():
+    df = pd.DataFrame({"variant": ["a", "PreNorm", "attnres"]})
+    assert baseline(df) == "PreNorm"
+    assert baseline(df, "a") == "a"
+    with pytest.raises(Refusal, match="Did you mean 'attnres'"):
+        baseline(df, "atnres")
+    with pytest.raises(Refusal, match="'a', 'b'") as e:
+        baseline(pd.DataFrame({"variant": ["a", "b"]}))
+    assert e.value.code == "no-baseline"
+
+
+def test_a_refusal_survives_pickling():
+    error = pickle.loads(pickle.dumps(Refusal("code", "sentence")))
+    assert (error.code, str(error)) == ("code", "sentence")

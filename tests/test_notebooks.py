@@ -1,0 +1,30 @@
+"""Every notebook runs from top to bottom and is stored without outputs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+names = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+
+
+@names
+def test_notebook_runs(path):
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
+    import nbformat
+
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    resources = {"metadata": {"path": str(path.parent.parent)}}
+    nbclient.NotebookClient(
+        notebook, timeout=300, kernel_name="python3", resources=resources
+    ).execute()
+
+
+@names
+def test_notebook_is_stored_without_outputs(path):
+    cells = [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
+    assert cells
+    assert all(not c["outputs"] and c["execution_count"] is None for c in cells)
