@@ -38,6 +38,7 @@ def score(
     return dots * rstd[None]
 
 
+@jax.custom_vjp
 def mix(
     values: Sequence[Float[Array, "*BT D"]], logits: Sequence[Float[Array, "*BT"]]
 ) -> Float[Array, "*BT D"]:
@@ -50,16 +51,32 @@ def mix(
     Returns:
       out [..., D] in the dtype of the sources.
     """
+    return _mix(values, logits)[0]
+
+
+def _mix(values, logits):
     if len(values) != len(logits) or not values:
         raise ValueError(
             f"mix: {len(values)} sources and {len(logits)} logits given; "
             "one logit array a source, and at least one source, are needed."
         )
-    highest = jax.lax.stop_gradient(jnp.stack(logits).max(axis=0))
-    weights = [jnp.exp(logit - highest) for logit in logits]
-    inverse = 1.0 / sum(weights)
+    weights = jax.nn.softmax(jnp.stack(logits), axis=0)
+    # Without the barrier XLA computes all n weights again inside every kernel that uses one.
+    weights = jax.lax.optimization_barrier(weights)
     out = sum(
-        (w * inverse)[..., None] * v.astype(jnp.float32)
-        for w, v in zip(weights, values, strict=True)
+        w[..., None] * v.astype(jnp.float32) for w, v in zip(weights, values, strict=True)
     )
-    return out.astype(values[0].dtype)
+    return out.astype(values[0].dtype), (tuple(values), weights)
+
+
+def _mix_backward(saved, d_out):
+    values, weights = saved
+    d_out = d_out.astype(jnp.float32)
+    d_weights = jnp.stack([jnp.sum(d_out * v.astype(jnp.float32), axis=-1) for v in values])
+    d_logits = weights * (d_weights - jnp.sum(weights * d_weights, axis=0))
+    d_logits = jax.lax.optimization_barrier(d_logits)
+    d_values = [(w[..., None] * d_out).astype(v.dtype) for w, v in zip(weights, values, strict=True)]
+    return d_values, list(d_logits)
+
+
+mix.defvjp(_mix, _mix_backward)
