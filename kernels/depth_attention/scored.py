@@ -73,7 +73,7 @@ def _mix_backward(saved, d_out):
     values, weights = saved
     d_out = d_out.astype(jnp.float32)
     d_weights = jnp.stack([jnp.sum(d_out * v.astype(jnp.float32), axis=-1) for v in values])
-    d_logits = weights * (d_weights - jnp.sum(weights * d_weights, axis=0))
+    d_logits = weights * (d_weights - jnp.sum(weights * d_weights, axis=0, keepdims=True))
     d_logits = jax.lax.optimization_barrier(d_logits)
     d_values = [(w[..., None] * d_out).astype(v.dtype) for w, v in zip(weights, values, strict=True)]
     return d_values, list(d_logits)

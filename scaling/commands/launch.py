@@ -28,7 +28,7 @@ def launch(
 
     loaded = load_study(study, set_)
     check(loaded.data.source, loaded.data.tokenizer)
-    vocab_size = parse_tokenizer(loaded.data.tokenizer).vocab_size or 256
+    vocab_size = parse_tokenizer(loaded.data.tokenizer).vocab_size
     cells = expand(loaded, vocab_size, size, variant, seed)
     root, console = out / loaded.name, make_console()
     if dry_run:

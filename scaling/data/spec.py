@@ -36,13 +36,13 @@ class FilesSource:
 
 @dataclass(frozen=True)
 class TokenizerSpec:
-    """`bytes` (vocab_size None) or `bpe:VOCAB`."""
+    """`bytes` or `bpe:VOCAB`, with the number of token ids it gives, the separator's among them."""
 
     kind: str
-    vocab_size: int | None = None
+    vocab_size: int = 256
 
     def __str__(self) -> str:
-        return self.kind if self.vocab_size is None else f"{self.kind}:{self.vocab_size}"
+        return self.kind if self.kind == "bytes" else f"{self.kind}:{self.vocab_size}"
 
 
 def parse_source(source: str) -> TfdsSource | FilesSource:

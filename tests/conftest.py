@@ -1,0 +1,36 @@
+"""Strict numerics, warnings as errors, tiny shared fixtures, one compile cache for all runs."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+ROOT = Path(__file__).resolve().parent.parent
+# Commands run by tests inherit it too.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
+
+import jax
+import pytest
+from absl import flags
+
+flags.FLAGS.mark_as_parsed()  # grain and tfds look at absl's flags
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+
+@pytest.fixture(scope="session")
+def documents(tmp_path_factory) -> Path:
+    """A folder of 60 text files, about 120 kB: a data source that needs no standard library."""
+    folder = tmp_path_factory.mktemp("documents")
+    for i in range(60):
+        lines = [f"document {i} line {j}: the {j * j} quick foxes saw {i * j}" for j in range(45)]
+        (folder / f"{i:02}.txt").write_text("\n".join(lines), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def data_dir(tmp_path_factory) -> Path:
+    """Prepared data go to a folder of this test session."""
+    folder = tmp_path_factory.mktemp("data")
+    os.environ["SCALING_DATA_DIR"] = str(folder)
+    return folder

@@ -1,0 +1,158 @@
+"""The model whatever its residual connection."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from models import ModelConfig, ResidualSpec, Transformer
+from models.params import groups
+from models.residuals import BUILT_IN, find
+from scaling.flops import count_params, forward_flops_per_token, train_flops
+from scaling.step import init_params
+
+VARIANTS = list(BUILT_IN)
+OPTIONS = {"attnres_block": {"n_blocks": 2}}
+
+
+def options(name):
+    return OPTIONS.get(name, {})
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_no_logit_depends_on_a_later_token(make_cfg, make_model, tokens_BT, name):
+    model = make_model(make_cfg(name, options(name)), spread=0.5)
+    x_BTD = model.embed[tokens_BT]
+
+    def logits_at(position):
+        def run(x):
+            model_with = nnx.merge(*nnx.split(model))
+            model_with.embed = nnx.Param(x.reshape(-1, x.shape[-1]))
+            index = jnp.arange(x.shape[0] * x.shape[1]).reshape(x.shape[:2])
+            return model_with(index)[:, position].sum()
+
+        return jax.grad(run)(x_BTD)
+
+    position = 4
+    grads = np.abs(logits_at(position)).max(axis=(0, 2))
+    assert (grads[: position + 1] > 0).all()
+    assert (grads[position + 1 :] == 0).all()
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"n_kv_heads": 1}, {"tie_embeddings": True}, {"qk_norm": False}],
+    ids=["plain", "gqa", "tied", "no qk-norm"],
+)
+def test_parameters_are_as_many_as_the_closed_form_says(make_cfg, make_model, name, fields):
+    cfg = make_cfg(name, options(name), **fields)
+    params = nnx.to_pure_dict(nnx.split(make_model(cfg))[1])
+    total, body = count_params(cfg)
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == total
+    vocabulary = [params.pop("embed"), params.pop("head", np.zeros(0))]
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == body
+    assert total - body == sum(leaf.size for leaf in vocabulary)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_flops_agree_with_an_unrolled_compile(name):
+    """The compiler counts norms and softmax too, and no causal mask: 5% at this width."""
+    cfg = ModelConfig(
+        vocab_size=256, seq_len=64, d_model=256, n_layers=4, n_heads=4, n_kv_heads=4, d_ff=512,
+        residual=ResidualSpec(name=name, options=options(name)), scan=False,
+    )  # fmt: skip
+    abstract = jax.eval_shape(lambda k: Transformer(cfg, k), jax.random.key(0))
+    tokens = jax.ShapeDtypeStruct((2, 64), jnp.int32)
+    compiled = jax.jit(lambda model, tokens: model(tokens)).lower(abstract, tokens).compile()
+    counted = compiled.cost_analysis()["flops"] / (2 * 64)
+    assert sum(forward_flops_per_token(cfg).values()) == pytest.approx(counted, rel=0.05)
+
+
+def test_flops_conventions(make_cfg):
+    cfg = make_cfg(seq_len=8)
+    tokens, D, L = 100, 16, 4
+    projections, mlp, head = 8 * D * D * L, 6 * D * 24 * L, 2 * D * 17
+    causal, full = 4 * D * 4.5 * L, 4 * D * 8 * L
+    assert train_flops(cfg, tokens) == 3 * (projections + mlp + causal) * tokens
+    assert train_flops(cfg, tokens, "with_head") == 3 * (projections + mlp + causal + head) * tokens
+    assert train_flops(cfg, tokens, "attention_full") == 3 * (projections + mlp + full) * tokens
+    assert train_flops(cfg, tokens, "6nd") == 6 * count_params(cfg)[1] * tokens
+
+
+@pytest.mark.parametrize("name", VARIANTS[1:])
+def test_variants_of_a_seed_share_their_weights_bitwise(make_cfg, name):
+    base = init_params(make_cfg("prenorm"), seed=3)
+    variant = init_params(make_cfg(name, options(name)), seed=3)
+    variant.pop("residual")
+    base.pop("residual", None)
+    jax.tree.map(np.testing.assert_array_equal, base, variant)
+    other = init_params(make_cfg("prenorm"), seed=4)
+    assert not np.array_equal(other["layers"]["mlp"]["up"], base["layers"]["mlp"]["up"])
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_remat_changes_nothing(make_cfg, make_model, tokens_BT, name):
+    def grads(remat):
+        cfg = make_cfg(name, options(name), remat=remat)
+        graphdef, state = nnx.split(make_model(cfg, spread=0.5))
+        loss = lambda p: jnp.square(nnx.merge(graphdef, p)(tokens_BT)).mean()  # noqa: E731
+        jaxpr = str(jax.make_jaxpr(jax.grad(loss))(nnx.to_pure_dict(state)))
+        assert ("remat" in jaxpr or "checkpoint" in jaxpr) == (remat == "layer")
+        return jax.grad(loss)(nnx.to_pure_dict(state))
+
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6),
+        grads("none"),
+        grads("layer"),
+    )
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_bfloat16_stays_near_float32(make_cfg, make_model, tokens_BT, name):
+    with jax.numpy_dtype_promotion("standard"):  # jax.nn.dot_product_attention needs it
+        logits = make_model(make_cfg(name, options(name), dtype="bfloat16"), spread=0.5)(tokens_BT)
+    exact = make_model(make_cfg(name, options(name)), spread=0.5)(tokens_BT)
+    assert logits.dtype == jnp.float32
+    assert 0 < np.abs(logits - exact).max() < 0.2
+
+
+def test_no_float64_in_a_lowered_step(make_cfg, make_model, tokens_BT):
+    model = make_model(make_cfg("attnres_block", {"n_blocks": 2}))
+    text = jax.jit(lambda m, t: m(t)).lower(model, tokens_BT).as_text()
+    assert "f32" in text and "f64" not in text
+
+
+def test_groups_say_what_decays(make_cfg, make_model):
+    found = groups(make_model(make_cfg("attnres_full")))
+    assert found["residual"] == {"query": "vector", "gain": "vector"}
+    assert found["embed"] == found["head"] == "embedding"
+    assert found["layers"]["attn"]["q"] == "matrix"
+    assert found["layers"]["attn_norm"]["gain"] == "vector"
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"d_model": 15}, "d_model 15 is not divisible by n_heads 2"),
+        ({"n_heads": 16}, "must be even"),
+        ({"n_kv_heads": 3}, "n_heads 2 is not divisible by n_kv_heads 3"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(make_cfg, fields, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make_cfg(**fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("attnres_ful", "did you mean 'attnres_full'"),
+        ("no.such.module:Thing", "cannot be imported"),
+        ("models.layers:Layer", "not a subclass"),
+    ],
+)
+def test_unknown_residuals_are_refused(name, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        find(name)
