@@ -83,7 +83,7 @@ class Program:
         """One optimizer step and its metrics; `finite` covers loss, gradient and update."""
         loss, grads = self.gradients(state["params"], batch)
         updates, opt_state = self.optimizer.update(grads, state["opt_state"], state["params"])
-        grad_norm, update_norm = optax.global_norm(grads), optax.global_norm(updates)
+        grad_norm, update_norm = optax.tree.norm(grads), optax.tree.norm(updates)
         metrics = {
             "loss": loss,
             "grad_norm": grad_norm,

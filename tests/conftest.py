@@ -14,7 +14,6 @@ from absl import flags
 
 flags.FLAGS.mark_as_parsed()  # grain and tfds look at absl's flags
 jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 
@@ -34,3 +33,11 @@ def data_dir(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     os.environ["SCALING_DATA_DIR"] = str(folder)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def strict_dtypes(request):
+    """No silent dtype promotion in our numerics; optax, which the trainer calls, relies on it."""
+    strict = any(part in request.path.parts for part in ("models", "kernels"))
+    with jax.numpy_dtype_promotion("strict" if strict else "standard"):
+        yield

@@ -1,0 +1,73 @@
+"""Checkpoints: bitwise, never torn, never silently wrong."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from scaling import checkpoint
+
+
+@pytest.fixture
+def state():
+    key = jax.random.key(0)
+    return {"params": {"a": jax.random.normal(key, (5, 3))}, "opt_state": (jnp.zeros(2), ()),
+            "step": jnp.int32(4)}  # fmt: skip
+
+
+def same(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def test_round_trip_is_bitwise(tmp_path, state):
+    checkpoint.save(tmp_path, 4, state, {"seconds": 1.5})
+    step, restored, extra = checkpoint.restore(tmp_path, jax.tree.map(jnp.zeros_like, state))
+    assert (step, extra) == (4, {"seconds": 1.5})
+    same(restored, state)
+    assert jax.tree.structure(restored) == jax.tree.structure(state)
+
+
+def test_nothing_to_restore(tmp_path, state):
+    assert checkpoint.restore(tmp_path / "none", state) is None
+
+
+def test_the_newest_two_are_kept(tmp_path, state):
+    for step in (10, 20, 100):
+        checkpoint.save(tmp_path, step, state, {})
+    assert sorted(checkpoint.steps(tmp_path)) == [20, 100]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["100", "100.json", "20", "20.json"]
+
+
+def largest_file(folder):
+    return max((p for p in folder.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "no manifest", "torn manifest"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, state, damage):
+    older = {**state, "step": jnp.int32(3)}
+    checkpoint.save(tmp_path, 3, older, {})
+    checkpoint.save(tmp_path, 4, state, {})
+    victim, manifest = largest_file(tmp_path / "4"), tmp_path / "4.json"
+    content = victim.read_bytes()
+    if damage == "flip":
+        victim.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    elif damage == "truncate":
+        victim.write_bytes(content[:-7])
+    elif damage == "delete":
+        victim.unlink()
+    elif damage == "no manifest":
+        manifest.unlink()
+    else:
+        manifest.write_text(manifest.read_text()[:20])
+    step, restored, _ = checkpoint.restore(tmp_path, state)
+    assert step == 3
+    same(restored, older)
+    checkpoint.save(tmp_path, 4, state, {})  # the step can be saved again
+    assert checkpoint.restore(tmp_path, state)[0] == 4
+
+
+def test_a_save_cut_short_counts_for_nothing(tmp_path, state):
+    (tmp_path / "7.orbax-checkpoint-tmp-1").mkdir(parents=True)
+    (tmp_path / "8").mkdir()  # orbax alone would take an empty numeric folder for the latest step
+    assert checkpoint.restore(tmp_path, state) is None
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,113 @@
+"""One cell from start to summary: resumes bitwise, fails cleanly, saves what it should."""
+
+import json
+
+import pytest
+
+from scaling import checkpoint
+from scaling import run as run_module
+from scaling.data import prepare
+from scaling.ledger import Ledger
+from scaling.run import CellFailed, run_cell
+
+
+@pytest.fixture
+def corpus(make_cell):
+    spec = make_cell().data
+    return prepare(spec.source, spec.tokenizer)
+
+
+def lines(ledger, cell):
+    text = (ledger.directory(cell) / "metrics.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def without_time(rows):
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+
+
+class Killed(BaseException):
+    """Stands for a SIGKILL inside one process: nothing that catches Exception sees it."""
+
+
+def test_interrupted_anywhere_it_ends_in_the_same_bits(make_cell, corpus, tmp_path):
+    cell = make_cell("attnres_block")
+    assert cell.steps == 20
+    whole = Ledger(tmp_path / "whole")
+    run_cell(cell, whole, corpus)
+    expected = whole.summary(cell)[0]
+
+    parts = Ledger(tmp_path / "parts")
+    for stop in (3, 14, 20):
+
+        def report(event, stop=stop):
+            if event["step"] == stop:
+                raise Killed
+
+        with pytest.raises(Killed):
+            run_cell(cell, parts, corpus, report)
+        assert parts.summary(cell)[0] is None
+    run_cell(cell, parts, corpus)
+    found = parts.summary(cell)[0]
+    for key in ("weights_sha256", "val_loss", "val_loss_sem", "bits_per_byte", "data_fingerprint"):
+        assert found[key] == expected[key], key
+    assert without_time(lines(parts, cell)) == without_time(lines(whole, cell))
+
+
+def test_the_last_step_is_saved_once_whatever_the_interval(make_cell, corpus, tmp_path):
+    cell, ledger = make_cell().model_copy(update={"steps": 13}), Ledger(tmp_path)
+    run_cell(cell, ledger, corpus)
+    assert sorted(checkpoint.steps(ledger.directory(cell) / "checkpoints")) == [10, 13]
+    assert [row["step"] for row in lines(ledger, cell)] == [5, 10, 13]
+
+
+@pytest.mark.parametrize("bad_step", [7, 10, 11])
+def test_a_non_finite_step_stops_the_cell_and_is_never_saved(
+    make_cell, corpus, tmp_path, monkeypatch, bad_step
+):
+    real = run_module.Program.compile_train
+
+    def compile_train(self, state, batch):
+        step = real(self, state, batch)
+
+        def broken(state, batch):
+            now = int(state["step"]) + 1
+            state, metrics = step(state, batch)
+            return state, {**metrics, "finite": metrics["finite"] & (now != bad_step)}
+
+        return broken
+
+    monkeypatch.setattr(run_module.Program, "compile_train", compile_train)
+    cell, ledger = make_cell(), Ledger(tmp_path)
+    with pytest.raises(CellFailed, match=f"non-finite at step {bad_step}"):
+        run_cell(cell, ledger, corpus)
+    saved = checkpoint.steps(ledger.directory(cell) / "checkpoints")
+    assert saved == ([10] if bad_step > 10 else [])
+    assert ledger.summary(cell) == (None, "")
+    assert all(row["step"] < bad_step for row in lines(ledger, cell))
+
+
+def test_a_checkpoint_of_other_data_is_not_continued(make_cell, corpus, tmp_path):
+    cell, ledger = make_cell(), Ledger(tmp_path)
+
+    def report(event):
+        if event["step"] == 15:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run_cell(cell, ledger, corpus, report)
+    import dataclasses
+
+    other = dataclasses.replace(corpus, fingerprint="0123456789abcdef")
+    with pytest.raises(CellFailed, match=f"data {corpus.fingerprint}.*0123456789abcdef"):
+        run_cell(cell, ledger, other)
+
+
+def test_seeds_change_weights_and_order(make_cell, corpus, tmp_path):
+    ledger = Ledger(tmp_path)
+    digests = set()
+    for seed in (0, 1):
+        cell = make_cell(seed=seed)
+        run_cell(cell, ledger, corpus)
+        digests.add(ledger.summary(cell)[0]["weights_sha256"])
+    assert len(digests) == 2
