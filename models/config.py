@@ -53,9 +53,7 @@ class ModelConfig(Strict):
     @model_validator(mode="after")
     def _divides(self) -> Self:
         if self.d_model % self.n_heads:
-            raise ValueError(
-                f"d_model {self.d_model} is not divisible by n_heads {self.n_heads}"
-            )
+            raise ValueError(f"d_model {self.d_model} is not divisible by n_heads {self.n_heads}")
         if self.head_dim % 2:
             raise ValueError(
                 f"d_model / n_heads is {self.head_dim}; RoPE rotates pairs, so it must be even"

@@ -44,7 +44,7 @@ class Cell(Strict):
     @property
     def key(self) -> str:
         """What it is called in the grid."""
-        return f"{self.size}/{self.variant}/seed {self.seed}"
+        return f"{self.size}/{self.variant}/s{self.seed}"
 
     @property
     def tokens_per_step(self) -> int:

@@ -21,7 +21,7 @@ def make_table(title: str, columns: dict[str, str]) -> Table:
     """A borderless table; `columns` maps each heading to its justification."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading, justify in columns.items():
-        table.add_column(heading, justify=justify, overflow="fold")
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=heading == "cell")
     return table
 
 

@@ -68,10 +68,10 @@ class Display:
         speed = f"{rate * cell.tokens_per_step:,.0f} tok/s" if rate else "..."
         detail = f"loss {event['loss']:.3f}  {speed}  {left} left"
         self._bars.update(self._tasks[cell.id], completed=event["step"], detail=detail)
-        if not self._console.is_terminal and now - self._last_line.get(cell.id, now) >= 0:
-            if now - self._last_line.setdefault(cell.id, now) >= _PLAIN_SECONDS:
-                self._last_line[cell.id] = now
-                self._console.print(f"{cell.key}: step {event['step']}/{cell.steps}  {detail}")
+        quiet = now - self._last_line.setdefault(cell.id, now)
+        if not self._console.is_terminal and quiet >= _PLAIN_SECONDS:
+            self._last_line[cell.id] = now
+            self._console.print(f"{cell.key}: step {event['step']}/{cell.steps}  {detail}")
 
     def _end(self, cell: Cell, kind: str, reason: str) -> None:
         self._finished += 1

@@ -35,7 +35,7 @@ def read_json(path: Path) -> Any | None:
         return None
 
 
-class Held(Exception):
+class HeldError(Exception):
     """The lock is another process's."""
 
 
@@ -44,7 +44,7 @@ def lock(path: Path) -> Iterator[None]:
     """Holds a lock file; the kernel releases it when this process ends, however it ends.
 
     Raises:
-      Held: another process holds it; the message names the process.
+      HeldError: another process holds it; the message names the process.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
@@ -55,7 +55,7 @@ def lock(path: Path) -> Iterator[None]:
             except OSError:
                 if patience is None:
                     file.seek(0)
-                    raise Held(file.read().strip() or "another process") from None
+                    raise HeldError(file.read().strip() or "another process") from None
                 time.sleep(patience)
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")

@@ -1,11 +1,11 @@
 """The run directory: which cells a study has, and what has become of each.
 
-    runs/<study>/grid.json              every cell launched so far, resolved
-    runs/<study>/<cell>/config.json     the cell, as it was started
-                       /metrics.jsonl   one line a logged step
-                       /checkpoints/    resumable states
-                       /failed.json     why it stopped, if it did
-                       /summary.json    its result: written last, at once, with a checksum
+runs/<study>/grid.json              every cell launched so far, resolved
+runs/<study>/<cell>/config.json     the cell, as it was started
+                   /metrics.jsonl   one line a logged step
+                   /checkpoints/    resumable states
+                   /failed.json     why it stopped, if it did
+                   /summary.json    its result: written last, at once, with a checksum
 """
 
 import hashlib
@@ -79,7 +79,10 @@ class Ledger:
         merged = {**{cell.key: cell for cell in cells}, **known}
         write_json(
             self.root / "grid.json",
-            {"baseline": baseline, "cells": [cell.model_dump(mode="json") for cell in merged.values()]},
+            {
+                "baseline": baseline,
+                "cells": [cell.model_dump(mode="json") for cell in merged.values()],
+            },
         )
 
     def summary(self, cell: Cell) -> tuple[dict | None, str]:
@@ -91,7 +94,10 @@ class Ledger:
         if not isinstance(record, dict) or "checksum" not in record:
             return None, "summary.json is truncated or damaged; the cell counts as unfinished"
         if record["checksum"] != _checksum(record):
-            return None, "summary.json was edited after it was written; the cell counts as unfinished"
+            return (
+                None,
+                "summary.json was edited after it was written; the cell counts as unfinished",
+            )
         if record.get("digest") != cell.digest:
             return None, "summary.json is of another configuration; the cell counts as unfinished"
         return record, ""
@@ -120,7 +126,9 @@ class Ledger:
         failure = read_json(self.directory(cell) / "failed.json")
         if failure is not None:
             return Status("failed", step, note=failure.get("reason", "no reason recorded"))
-        return Status("pending", step, note=problem or (f"interrupted at step {step}" if step else ""))
+        return Status(
+            "pending", step, note=problem or (f"interrupted at step {step}" if step else "")
+        )
 
 
 def last_metrics(directory: Path) -> dict:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class Metrics:
-    """Appends to a cell's metrics file; a resumed run first drops what lies after its checkpoint."""
+    """Appends to a cell's metrics; a resumed run first drops what lies after its checkpoint."""
 
     def __init__(self, path: Path, resumed_step: int, every: int):
         self._every = every

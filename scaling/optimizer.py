@@ -59,4 +59,6 @@ def make_optimizer(train: Train, steps: int, groups: dict) -> optax.GradientTran
         "embedding": adamw(train.weight_decay),
         "vector": adamw(train.weight_decay if train.decay_vectors else 0.0),
     }
-    return optax.chain(optax.clip_by_global_norm(train.clip_norm), optax.partition(by_group, groups))
+    return optax.chain(
+        optax.clip_by_global_norm(train.clip_norm), optax.partition(by_group, groups)
+    )

@@ -5,7 +5,6 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -25,11 +24,13 @@ from scaling.version import code_version
 Report = Callable[[dict], None]
 
 
-class CellFailed(Exception):
+class CellFailedError(Exception):
     """The cell cannot go on; the message is the reason, in a few words."""
 
 
-def run_cell(cell: Cell, ledger: Ledger, corpus: Corpus, report: Report = lambda event: None) -> None:
+def run_cell(
+    cell: Cell, ledger: Ledger, corpus: Corpus, report: Report = lambda event: None
+) -> None:
     """Trains a cell, resuming from its last checkpoint, validates it and writes its summary.
 
     The result is a function of the cell and the data alone: interrupted anywhere and run again on
@@ -42,7 +43,7 @@ def run_cell(cell: Cell, ledger: Ledger, corpus: Corpus, report: Report = lambda
       report: called now and then with {"step", "loss", "tokens_per_second"}.
 
     Raises:
-      CellFailed: a loss, gradient or update was not finite, or the data are not those of the
+      CellFailedError: a loss, gradient or update was not finite, or the data are not those of the
         checkpoint.
     """
     directory = ledger.directory(cell)
@@ -64,7 +65,7 @@ def run_cell(cell: Cell, ledger: Ledger, corpus: Corpus, report: Report = lambda
     if restored is not None:
         _, state, extra = restored
         if extra["data_fingerprint"] != corpus.fingerprint:
-            raise CellFailed(
+            raise CellFailedError(
                 f"its checkpoint was trained on data {extra['data_fingerprint']}, "
                 f"but the data are now {corpus.fingerprint}"
             )
@@ -111,7 +112,7 @@ def _train(cell, directory, corpus, program, train_step, state, clock, report) -
             return
         step, values = pending
         if not values["finite"]:
-            raise CellFailed(f"non-finite at step {step}")
+            raise CellFailedError(f"non-finite at step {step}")
         if metrics.add(step, float(values["loss"])) or step % every == 0 or step == cell.steps:
             metrics.write(
                 step,
@@ -150,7 +151,7 @@ def _validate(program, eval_step, params, batches) -> dict:
     total, count = np.concatenate(totals), np.concatenate(counts)
     total, count = total[count > 0], count[count > 0]
     if not np.isfinite(total).all():
-        raise CellFailed("non-finite validation loss")
+        raise CellFailedError("non-finite validation loss")
     means = total / count
     sem = float(means.std(ddof=1) / len(means) ** 0.5) if len(means) > 1 else None
     return {"val_loss": float(total.sum() / count.sum()), "val_loss_sem": sem, "nats": total.sum()}
@@ -209,4 +210,3 @@ def _digest(params: dict) -> str:
 
 def _tokens_like(cell: Cell) -> np.ndarray:
     return np.zeros((cell.train.batch_size, cell.data.seq_len + 1), np.int32)
-

@@ -84,7 +84,7 @@ class Study(Strict):
     data: DataSpec
     model: ModelSpec = ModelSpec()
     sizes: dict[Label, Size] = Field(min_length=1)
-    learning_rate_sweep: dict[str, Any] | None = None  # how the ladder's rates were chosen
+    learning_rate_sweep: dict[str, dict[float, float]] | None = None  # how the ladder's rates were chosen
     variants: dict[Label, Variant] = Field(min_length=1)
     seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
     train: Train = Train()
@@ -148,7 +148,9 @@ def _apply(raw: dict, override: str) -> None:
     """Sets one dotted path of the raw study."""
     path, equals, text = override.partition("=")
     if not equals or not path:
-        raise UserError(f"--set {override!r}: needs the form path=value, as in train.clip_norm=0.5.")
+        raise UserError(
+            f"--set {override!r}: needs the form path=value, as in train.clip_norm=0.5."
+        )
     *parents, last = path.split(".")
     node = raw
     for key in parents:

@@ -46,9 +46,9 @@ def _configure_jax() -> None:
 
 def _attempt(cell: Cell, root: Path, connection: Connection) -> tuple[str, str]:
     from scaling.data import prepare
-    from scaling.files import Held, lock
+    from scaling.files import HeldError, lock
     from scaling.ledger import Ledger
-    from scaling.run import CellFailed, run_cell
+    from scaling.run import CellFailedError, run_cell
 
     ledger = Ledger(root)
     try:
@@ -56,9 +56,9 @@ def _attempt(cell: Cell, root: Path, connection: Connection) -> tuple[str, str]:
             corpus = prepare(cell.data.source, cell.data.tokenizer)
             run_cell(cell, ledger, corpus, _throttled(connection))
         return "done", ""
-    except CellFailed as error:
+    except CellFailedError as error:
         reason = str(error)
-    except Held as error:
+    except HeldError as error:
         return "failed", f"held by {error}"
     except Exception as error:  # one broken cell must not stop the grid; the reason is kept
         (ledger.directory(cell) / "error.log").write_text(traceback.format_exc(), encoding="utf-8")

@@ -63,9 +63,7 @@ def _mix(values, logits):
     weights = jax.nn.softmax(jnp.stack(logits), axis=0)
     # Without the barrier XLA computes all n weights again inside every kernel that uses one.
     weights = jax.lax.optimization_barrier(weights)
-    out = sum(
-        w[..., None] * v.astype(jnp.float32) for w, v in zip(weights, values, strict=True)
-    )
+    out = sum(w[..., None] * v.astype(jnp.float32) for w, v in zip(weights, values, strict=True))
     return out.astype(values[0].dtype), (tuple(values), weights)
 
 
@@ -75,7 +73,9 @@ def _mix_backward(saved, d_out):
     d_weights = jnp.stack([jnp.sum(d_out * v.astype(jnp.float32), axis=-1) for v in values])
     d_logits = weights * (d_weights - jnp.sum(weights * d_weights, axis=0, keepdims=True))
     d_logits = jax.lax.optimization_barrier(d_logits)
-    d_values = [(w[..., None] * d_out).astype(v.dtype) for w, v in zip(weights, values, strict=True)]
+    d_values = [
+        (w[..., None] * d_out).astype(v.dtype) for w, v in zip(weights, values, strict=True)
+    ]
     return d_values, list(d_logits)
 
 

@@ -20,7 +20,8 @@ def print_grid(console: Console, cells: list[Cell], root: Path, jobs: int) -> No
     """One line a cell: parameters, tokens, steps, FLOPs and an estimate of the time."""
     peak, ledger = peak_flops(), Ledger(root)
     columns = {"cell": "left"} | dict.fromkeys(
-        ("params", "non-emb.", "tokens", "steps", "lr", "train FLOPs", "est. time", "state"), "right"
+        ("params", "non-emb.", "tokens", "steps", "lr", "train FLOPs", "est. time", "state"),
+        "right",
     )
     table, total = make_table("", columns), 0.0
     for cell in cells:

@@ -9,15 +9,19 @@ import typer
 def launch(
     study: Annotated[Path, typer.Argument(help="A study file, such as configs/demo.yaml.")],
     out: Annotated[Path, typer.Option(help="Where run directories go.")] = Path("runs"),
-    size: Annotated[list[str], typer.Option(help="Only this size; may be repeated.")] = [],  # noqa: B006
-    variant: Annotated[list[str], typer.Option(help="Only this variant; repeatable.")] = [],  # noqa: B006
-    seed: Annotated[list[int], typer.Option(help="Only this seed; repeatable.")] = [],  # noqa: B006
+    size: Annotated[list[str] | None, typer.Option(help="Only this size; may be repeated.")] = None,
+    variant: Annotated[
+        list[str] | None, typer.Option(help="Only this variant; repeatable.")
+    ] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Only this seed; repeatable.")] = None,
     set_: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option("--set", help="Override a field, as in train.learning_rate=3e-3."),
-    ] = [],  # noqa: B006
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Cells at a time; cores are shared out.")] = 1,
-    dry_run: Annotated[bool, typer.Option(help="Print the grid and its cost; train nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option(help="Print the grid and its cost; train nothing.")
+    ] = False,
 ) -> None:
     """Train the grid of a study; finished cells are skipped and interrupted ones resumed."""
     from scaling.cells import expand
@@ -26,10 +30,10 @@ def launch(
     from scaling.data.spec import parse_tokenizer
     from scaling.study import load_study
 
-    loaded = load_study(study, set_)
+    loaded = load_study(study, set_ or [])
     check(loaded.data.source, loaded.data.tokenizer)
     vocab_size = parse_tokenizer(loaded.data.tokenizer).vocab_size
-    cells = expand(loaded, vocab_size, size, variant, seed)
+    cells = expand(loaded, vocab_size, size or [], variant or [], seed or [])
     root, console = out / loaded.name, make_console()
     if dry_run:
         from scaling.commands.grid import print_grid
@@ -43,7 +47,7 @@ def launch(
 def _run(console, baseline: str, cells: list, root: Path, jobs: int) -> bool:
     from scaling.display import Display
     from scaling.errors import UserError
-    from scaling.files import Held, lock
+    from scaling.files import HeldError, lock
     from scaling.launch import run_grid
     from scaling.ledger import Ledger
     from scaling.results import write_results
@@ -59,7 +63,7 @@ def _run(console, baseline: str, cells: list, root: Path, jobs: int) -> bool:
                 with Display(console, len(todo)) as display:
                     failed = run_grid(todo, ledger, jobs, display.listen)
             results = write_results(ledger)
-    except Held as holder:
+    except HeldError as holder:
         raise UserError(
             f"{root} is being run by {holder}; wait for it, or give another --out."
         ) from None

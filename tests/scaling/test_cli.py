@@ -191,7 +191,9 @@ def test_a_second_launch_is_told_who_holds_the_study(raw_study, write_study, com
     assert first.returncode == 130, out
 
 
-def test_a_dead_worker_fails_its_cell_and_the_grid_goes_on(raw_study, write_study, tmp_path, command):
+def test_a_dead_worker_fails_its_cell_and_the_grid_goes_on(
+    raw_study, write_study, tmp_path, command
+):
     study = write_study(long_study(raw_study))
     process = start(study, tmp_path / "runs")
     run = tmp_path / "runs" / "micro"
@@ -203,7 +205,7 @@ def test_a_dead_worker_fails_its_cell_and_the_grid_goes_on(raw_study, write_stud
     os.kill(int(workers[0]), signal.SIGKILL)
     out, _ = process.communicate(timeout=240)
     assert process.returncode == 1
-    assert "attnres_full/seed 0: failed: its process was killed by signal 9" in out
+    assert "attnres_full/s0: failed: its process was killed by signal 9" in out
     assert "1 of 2 cells done, 1 failed" in out
     assert "failed" in command("status", run).stdout
     assert sorted(rows(run).status) == ["done", "failed"]
@@ -215,13 +217,15 @@ def test_a_diverging_cell_fails_alone(raw_study, write_study, command, tmp_path)
     raw_study["variants"] = {"prenorm": None}
     done = command("launch", write_study(raw_study), check=False)
     assert done.returncode == 1
-    assert "bad/prenorm/seed 0: failed: non-finite at step" in done.stdout
+    assert "bad/prenorm/s0: failed: non-finite at step" in done.stdout
     assert "1 of 2 cells done, 1 failed" in done.stdout
     run = tmp_path / "runs" / "micro"
     failed = next(run.glob("bad-*"))
     assert "non-finite" in json.loads((failed / "failed.json").read_text())["reason"]
     assert not (failed / "summary.json").exists()
-    assert not any((failed / "checkpoints").glob("*")) if (failed / "checkpoints").exists() else True
+    assert (
+        not any((failed / "checkpoints").glob("*")) if (failed / "checkpoints").exists() else True
+    )
 
 
 REFUSED = {
@@ -231,8 +235,11 @@ REFUSED = {
     "bad override": (["launch", "STUDY", "--set", "train.x=1"], "train.x"),
     "bad source": (["launch", "STUDY", "--set", "data.source=hf:x"], "no known scheme"),
     "no data": (["launch", "STUDY", "--set", "data.source=files:/nowhere"], "/nowhere"),
-    "long windows": (["launch", "STUDY", "--set", "data.seq_len=9000", "--set", "train.batch_size=1",
-        "--set", "sizes.d8.tokens=9000", "--size", "d8"], "longer than the longest document"),
+    "long windows": (
+        ["launch", "STUDY", "--size", "d8", "--set", "data.seq_len=9000",
+         "--set", "train.batch_size=1", "--set", "sizes.d8.tokens=9000"],
+        "longer than the longest document",
+    ),
     "validation": (["launch", "STUDY", "--set", "data.validation_tokens=999999"], "999999"),
     "not a run": (["status", "nowhere"], "holds no study"),
     "results of nothing": (["results", "nowhere"], "holds no study"),

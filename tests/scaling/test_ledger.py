@@ -33,7 +33,10 @@ def test_states_in_the_order_of_a_life(ledger, cell):
         assert (running.kind, running.step, running.seconds_left) == ("running", 5, 30.0)
     assert ledger.status(cell).note == "interrupted at step 5"
     ledger.write_failure(cell, "non-finite at step 7")
-    assert (ledger.status(cell).kind, ledger.status(cell).note) == ("failed", "non-finite at step 7")
+    assert (ledger.status(cell).kind, ledger.status(cell).note) == (
+        "failed",
+        "non-finite at step 7",
+    )
     ledger.write_summary(cell, {"val_loss": 1.25})
     assert ledger.status(cell).kind == "done"
     assert ledger.summary(cell)[0]["val_loss"] == 1.25

@@ -8,7 +8,7 @@ from scaling import checkpoint
 from scaling import run as run_module
 from scaling.data import prepare
 from scaling.ledger import Ledger
-from scaling.run import CellFailed, run_cell
+from scaling.run import CellFailedError, run_cell
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_non_finite_step_stops_the_cell_and_is_never_saved(
 
     monkeypatch.setattr(run_module.Program, "compile_train", compile_train)
     cell, ledger = make_cell(), Ledger(tmp_path)
-    with pytest.raises(CellFailed, match=f"non-finite at step {bad_step}"):
+    with pytest.raises(CellFailedError, match=f"non-finite at step {bad_step}"):
         run_cell(cell, ledger, corpus)
     saved = checkpoint.steps(ledger.directory(cell) / "checkpoints")
     assert saved == ([10] if bad_step > 10 else [])
@@ -99,7 +99,7 @@ def test_a_checkpoint_of_other_data_is_not_continued(make_cell, corpus, tmp_path
     import dataclasses
 
     other = dataclasses.replace(corpus, fingerprint="0123456789abcdef")
-    with pytest.raises(CellFailed, match=f"data {corpus.fingerprint}.*0123456789abcdef"):
+    with pytest.raises(CellFailedError, match=f"data {corpus.fingerprint}.*0123456789abcdef"):
         run_cell(cell, ledger, other)
 
 

@@ -29,7 +29,10 @@ def test_accumulation_weighs_by_token(make_cell):
         grads,
     )
     # The naive mean of micro-batch means differs by far more than rounding.
-    means = [once.nll_sum(params, jax.tree.map(lambda x, i=i: x[i : i + 1], batch(weights))) for i in range(4)]
+    means = [
+        once.nll_sum(params, jax.tree.map(lambda x, i=i: x[i : i + 1], batch(weights)))
+        for i in range(4)
+    ]
     naive = np.mean([float(total / count) for total, count in means])
     assert abs(naive - float(loss)) > 1e-4
 

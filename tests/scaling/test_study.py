@@ -44,7 +44,10 @@ def wrong(change):
 
 
 BAD = {
-    "unknown key": (lambda r: r["train"].update(clip=1), ["train.clip", "did you mean 'clip_norm'"]),
+    "unknown key": (
+        lambda r: r["train"].update(clip=1),
+        ["train.clip", "did you mean 'clip_norm'"],
+    ),
     "unknown section": (lambda r: r.update(trian={}), ["'trian'", "did you mean 'train'"]),
     "unknown size key": (
         lambda r: r["sizes"]["d8"].update(d_modle=3),

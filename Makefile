@@ -1,0 +1,48 @@
+# Needs nothing but python3 (3.11 or newer), with its venv module. PYTHON=python3.13 make test uses another.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test test-fast lint bench lock clean
+
+setup: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "python3 is $$($(PYTHON) --version 2>&1); 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "$(PYTHON) lacks the venv module; on Debian: apt install python3-venv"; exit 2; }
+	@echo "Installing into $(VENV), once; about a minute ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Fifteen language models, their scaling laws, multipliers, the Full-Block gap and the plots.
+demo: $(STAMP)
+	$(BIN)/scaling launch configs/demo.yaml --jobs 2
+	$(BIN)/scaling fit runs/demo
+	$(BIN)/scaling gap runs/demo
+	$(BIN)/scaling plot runs/demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist loadscope
+
+test-fast: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow"
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+bench: $(STAMP)
+	$(BIN)/python -m scaling.bench
+
+# Needs uv; run it after changing dependencies, then `make test`.
+lock:
+	uv pip compile pyproject.toml --group dev --all-extras --universal --python-version 3.11 \
+	  --generate-hashes --no-annotate --no-header --upgrade -o requirements.lock
+
+clean:
+	rm -rf $(VENV) .jax_cache .pytest_cache .ruff_cache .hypothesis

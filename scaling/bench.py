@@ -1,0 +1,194 @@
+"""`make bench`: what a training step costs, as ratios measured side by side in one run.
+
+Absolute times on shared machines are noise, so that variants take turns and every row is a ratio of
+medians, with its physical floor and the target beside it. Stored in scaling/bench.json.
+"""
+
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+import jax
+import numpy as np
+
+from scaling.cells import Cell, expand
+from scaling.console import make_console, make_table
+from scaling.data import prepare, train_batches
+from scaling.device import peak_flops
+from scaling.files import write_json
+from scaling.flops import train_flops
+from scaling.step import Program
+from scaling.study import load_study
+from scaling.version import code_version
+
+ROOT = Path(__file__).resolve().parent.parent
+OUT = ROOT / "scaling" / "bench.json"
+ROUNDS = 15
+
+
+def main() -> None:
+    """Measures, prints a table and stores JSON."""
+    console = make_console()
+    rows = [*_variants(console), _utilisation(console), _input(console), _fit()]
+    table = make_table(
+        "", {"measure": "left", "value": "right", "target": "right", "floor": "right"}
+    )
+    for row in rows:
+        table.add_row(row["measure"], f"{row['value']:.3f}", row["target"], row["floor"])
+    console.print(table)
+    machine = {
+        "device": jax.devices()[0].device_kind,
+        "cores": len(os.sched_getaffinity(0)),
+        "jax": jax.__version__,
+    }
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    write_json(OUT, {"when": when, "code": code_version(), "machine": machine, "rows": rows})
+    console.print(f"Wrote {OUT}")
+
+
+class Stepper:
+    """One cell's compiled step on random tokens, ready to be timed."""
+
+    def __init__(self, cell: Cell):
+        self.cell, self.program = cell, Program(cell)
+        self.state = self.program.init()
+        shape = (cell.train.batch_size, cell.data.seq_len + 1)
+        tokens = np.random.default_rng(0).integers(0, 256, shape, dtype=np.int32)
+        self.batch = self.program.put({"tokens": tokens})
+        start = time.perf_counter()
+        self.compiled = self.program.compile_train(self.state, self.batch)
+        self.compile_seconds = time.perf_counter() - start
+        self()
+
+    def __call__(self) -> float:
+        """Seconds of one step."""
+        start = time.perf_counter()
+        self.state, metrics = self.compiled(self.state, self.batch)
+        metrics["loss"].block_until_ready()
+        return time.perf_counter() - start
+
+
+def _take_turns(timed: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each, one measurement of every one a round, in changing order."""
+    seconds = {name: [] for name in timed}
+    orders = itertools.cycle([list(timed), list(timed)[::-1]])
+    for order in itertools.islice(orders, rounds):
+        for name in order:
+            seconds[name].append(timed[name]())
+    return seconds
+
+
+def _cells(**sizes) -> dict[str, Cell]:
+    """The largest cells of the CPU study, by variant."""
+    study = load_study(
+        ROOT / "configs" / "cpu.yaml", [f"sizes.d120.{k}={v}" for k, v in sizes.items()]
+    )
+    return {cell.variant: cell for cell in expand(study, 256, ["d120"], seeds=[0])}
+
+
+def _variants(console) -> list[dict]:
+    cells = _cells()
+    console.print(f"stepping {', '.join(cells)} at the largest size of configs/cpu.yaml ...")
+    steppers = {name: Stepper(cell) for name, cell in cells.items()}
+    seconds = _take_turns(steppers, ROUNDS)
+    base, rows = cells["prenorm"], []
+    for name, target in (("attnres_block", "<= 1.25"), ("attnres_full", "<= 1.6")):
+        ratios = [a / b for a, b in zip(seconds[name], seconds["prenorm"], strict=True)]
+        flops = train_flops(cells[name].model, 1, "with_head") / train_flops(
+            base.model, 1, "with_head"
+        )
+        rows.append(
+            {
+                "measure": f"step time {name} / prenorm, d120",
+                "value": median(ratios),
+                "target": target,
+                "floor": f"{flops:.3f} (FLOPs)",
+                "quartiles": np.quantile(ratios, [0.25, 0.75]).tolist(),
+                "compile_ratio": steppers[name].compile_seconds
+                / steppers["prenorm"].compile_seconds,
+            }
+        )
+    return rows
+
+
+def _utilisation(console) -> dict:
+    """The baseline's step at d_model 256 as a share of this machine's matrix-product rate."""
+    console.print("stepping prenorm at d_model 256 ...")
+    cell = _cells(d_model=256, n_heads=8, tokens=4096)["prenorm"]
+    stepper, peaks = Stepper(cell), []
+
+    def peak() -> float:
+        peaks.append(peak_flops())
+        return 0.0
+
+    seconds = _take_turns({"step": stepper, "peak": peak}, 7)["step"]
+    flops = train_flops(cell.model, cell.tokens_per_step, "with_head")
+    return {
+        "measure": "training step's FLOPs / fp32 matmul rate, d_model 256",
+        "value": flops / median(seconds) / max(peaks),
+        "target": ">= 0.5",
+        "floor": "1.000",
+        "matmul_gflops": max(peaks) / 1e9,
+    }
+
+
+def _input(console) -> dict:
+    """Time the loop waits for data, as a share of the step, at the demo's smallest size."""
+    console.print("feeding the smallest cell of configs/demo.yaml ...")
+    study = load_study(ROOT / "configs" / "demo.yaml")
+    cell = expand(study, 256, seeds=[study.seeds[0]])[0]
+    stepper = Stepper(cell)
+    corpus = prepare(cell.data.source, cell.data.tokenizer)
+    batches = train_batches(
+        corpus, seq_len=cell.data.seq_len, batch_size=cell.train.batch_size, seed=0
+    )
+    next(batches)
+    waits, steps = [], []
+    for _ in range(100):
+        start = time.perf_counter()
+        stepper.batch = stepper.program.put(next(batches))
+        waits.append(time.perf_counter() - start)
+        steps.append(stepper())
+    return {
+        "measure": f"waiting for data / step time, {cell.size}",
+        "value": median(waits) / median(steps),
+        "target": "< 0.05",
+        "floor": "0",
+    }
+
+
+def _fit() -> dict:
+    """`scaling fit` on 1,000 rows, start-up included, in seconds."""
+    rng = np.random.default_rng(0)
+    lines = ["variant,size,seed,train_flops,loss"]
+    for variant, size, seed in itertools.product(range(10), range(5), range(20)):
+        flops = 1e17 * 4**size
+        loss = 3 * (flops / 1e17) ** -0.06 * (1 + 0.002 * rng.normal()) - 0.01 * variant
+        label = "prenorm" if variant == 0 else f"v{variant}"
+        lines.append(f"{label},s{size},{seed},{flops},{loss}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.csv"
+        path.write_text("\n".join(lines))
+        seconds = []
+        for _ in range(3):
+            start = time.perf_counter()
+            command = [sys.executable, "-m", "scaling", "fit", str(path)]
+            subprocess.run(command, check=True, capture_output=True)
+            seconds.append(time.perf_counter() - start)
+    return {
+        "measure": "scaling fit on 1,000 rows, seconds",
+        "value": min(seconds),
+        "target": "< 2",
+        "floor": "",
+    }
+
+
+if __name__ == "__main__":
+    main()
