@@ -14,6 +14,7 @@ from models.params import fan_in, param
 from models.residuals import Residual, State, find, is_scanned
 
 EMBEDDING_STD = 0.02
+RESIDUAL_STREAM = 0xD  # keeps the residual's draws apart from the shared parameters'
 
 
 class Transformer(nnx.Module):
@@ -24,7 +25,7 @@ class Transformer(nnx.Module):
     """
 
     def __init__(self, cfg: ModelConfig, key: jax.Array):
-        k_embed, k_layers, k_head, k_residual = jax.random.split(key, 4)
+        k_embed, k_layers, k_head = jax.random.split(key, 3)
         V, D = cfg.vocab_size, cfg.d_model
         normal = jax.nn.initializers.normal(EMBEDDING_STD)
         self.embed = param(k_embed, (V, D), normal, axes=("vocab", "embed"), group="embedding")
@@ -34,7 +35,7 @@ class Transformer(nnx.Module):
         if not cfg.tie_embeddings:
             axes = ("embed", "vocab")
             self.head = param(k_head, (D, V), fan_in(), axes=axes, group="embedding")
-        self.residual = find(cfg.residual.name)(cfg, k_residual)
+        self.residual = make_residual(cfg, key)
         self.cfg = cfg
 
     def __call__(self, tokens_BT: Int[Array, "B T"]) -> Float[Array, "B T V"]:
@@ -54,6 +55,11 @@ class Transformer(nnx.Module):
         x_BTD = self.final_norm(residual.readout(state))
         head_DV = self.embed[...].T if cfg.tie_embeddings else self.head[...]
         return linear(x_BTD, head_DV).astype(jnp.float32)
+
+
+def make_residual(cfg: ModelConfig, key: jax.Array) -> Residual:
+    """The residual connection of a model made from `key`, with its own parameters."""
+    return find(cfg.residual.name)(cfg, jax.random.fold_in(key, RESIDUAL_STREAM))
 
 
 def _run(residual: Residual, state: State, layer: Layer, sites: list) -> State:

@@ -10,8 +10,9 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
-from models import ModelConfig, Transformer
+from models import ModelConfig, ResidualSpec, Transformer
 from models.params import groups
+from models.transformer import make_residual
 from scaling.cells import Cell
 from scaling.optimizer import make_optimizer, schedule
 
@@ -113,10 +114,15 @@ class Program:
 def init_params(cfg: ModelConfig, seed: int) -> dict:
     """Initial parameters as a nested dict of fp32 arrays.
 
-    What variants share is bitwise the same under one seed, whatever the residual connection.
+    What variants share comes out of one program, the baseline's, so that under one seed it is
+    bitwise the same whatever the residual connection, and is compiled once for all variants.
     """
+    key = jax.random.key(seed)
+    prenorm = cfg.model_copy(update={"residual": ResidualSpec(name="prenorm")})
+    params = jax.jit(lambda key: _pure(Transformer(prenorm, key)))(key)
+    own = _pure(make_residual(cfg, key))
+    return {**params, "residual": own} if own else params
 
-    def init(key: Array) -> dict:
-        return nnx.to_pure_dict(nnx.split(Transformer(cfg, key))[1])
 
-    return jax.jit(init)(jax.random.key(seed))
+def _pure(module: nnx.Module) -> dict:
+    return nnx.to_pure_dict(nnx.split(module)[1])
