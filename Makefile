@@ -37,7 +37,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 
 bench: $(STAMP)
-	MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=8589934592 MALLOC_TOP_PAD_=67108864 $(BIN)/python -m scaling.bench
+	$(BIN)/python -m scaling.bench
 
 # Needs uv; run it after changing dependencies, then `make test`.
 lock:

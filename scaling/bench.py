@@ -24,6 +24,7 @@ from scaling.data import prepare, train_batches
 from scaling.device import peak_flops
 from scaling.files import write_json
 from scaling.flops import train_flops
+from scaling.memory import keep_memory
 from scaling.step import Program
 from scaling.study import load_study
 from scaling.version import code_version
@@ -36,7 +37,12 @@ ROUNDS = 15
 def main() -> None:
     """Measures, prints a table and stores JSON."""
     console = make_console()
-    rows = [*_variants(console), _utilisation(console), _input(console), _fit()]
+    rows = [
+        *_variants(console),
+        *(_utilisation(console, d, t) for d, t in ((256, 128), (256, 256), (512, 128))),
+        _input(console),
+        _fit(),
+    ]
     table = make_table(
         "", {"measure": "left", "value": "right", "target": "right", "floor": "right"}
     )
@@ -85,16 +91,9 @@ def _take_turns(timed: dict[str, Callable[[], float]], rounds: int) -> dict[str,
     return seconds
 
 
-def _cells(**sizes) -> dict[str, Cell]:
-    """The largest cells of the CPU study, by variant."""
-    study = load_study(
-        ROOT / "configs" / "cpu.yaml", [f"sizes.d120.{k}={v}" for k, v in sizes.items()]
-    )
-    return {cell.variant: cell for cell in expand(study, 256, ["d120"], seeds=[0])}
-
-
 def _variants(console) -> list[dict]:
-    cells = _cells()
+    study = load_study(ROOT / "configs" / "cpu.yaml")
+    cells = {cell.variant: cell for cell in expand(study, 256, ["d120"], seeds=[0])}
     console.print(f"stepping {', '.join(cells)} at the largest size of configs/cpu.yaml ...")
     steppers = {name: Stepper(cell) for name, cell in cells.items()}
     seconds = _take_turns(steppers, ROUNDS)
@@ -118,10 +117,12 @@ def _variants(console) -> list[dict]:
     return rows
 
 
-def _utilisation(console) -> dict:
-    """The baseline's step at d_model 256 as a share of this machine's matrix-product rate."""
-    console.print("stepping prenorm at d_model 256 ...")
-    cell = _cells(d_model=256, n_heads=8, tokens=4096)["prenorm"]
+def _utilisation(console, d_model: int, seq_len: int) -> dict:
+    """The baseline's step (causal FLOPs, head included) as a share of the matrix-product rate."""
+    console.print(f"stepping prenorm at d_model {d_model}, seq_len {seq_len} ...")
+    sizes = [f"sizes.d120.{k}={v}" for k, v in (("d_model", d_model), ("n_heads", d_model // 64))]
+    study = load_study(ROOT / "configs" / "cpu.yaml", [*sizes, f"data.seq_len={seq_len}"])
+    cell = expand(study, 256, ["d120"], ["prenorm"], [0])[0]
     stepper, peaks = Stepper(cell), []
 
     def peak() -> float:
@@ -131,7 +132,7 @@ def _utilisation(console) -> dict:
     seconds = _take_turns({"step": stepper, "peak": peak}, 7)["step"]
     flops = train_flops(cell.model, cell.tokens_per_step, "with_head")
     return {
-        "measure": "training step's FLOPs / fp32 matmul rate, d_model 256",
+        "measure": f"FLOPs of a step / fp32 matmul rate, d_model {d_model}, seq_len {seq_len}",
         "value": flops / median(seconds) / max(peaks),
         "target": ">= 0.5",
         "floor": "1.000",
@@ -191,4 +192,6 @@ def _fit() -> dict:
 
 
 if __name__ == "__main__":
+    if keep_memory():  # as the workers of a launch run; takes effect in a new process only
+        os.execv(sys.executable, [sys.executable, "-m", "scaling.bench"])
     main()

@@ -8,6 +8,7 @@ from multiprocessing.connection import wait
 
 from scaling.cells import Cell
 from scaling.ledger import Ledger
+from scaling.memory import keep_memory
 from scaling.worker import work
 
 # (cell, kind, payload): "start", "step", "done" or "failed".
@@ -32,8 +33,7 @@ def run_grid(cells: list[Cell], ledger: Ledger, jobs: int, listen: Listener) -> 
       listen: told of everything that happens.
     """
     context = multiprocessing.get_context("spawn")
-    for name, value in _KEEP_MEMORY.items():
-        os.environ.setdefault(name, value)
+    keep_memory()
     waiting, failed = list(cells), []
     shares = _shares(min(jobs, len(cells)))
     workers = [_start(context, ledger, cores) for cores in shares]
@@ -62,16 +62,6 @@ def run_grid(cells: list[Cell], ledger: Ledger, jobs: int, listen: Listener) -> 
         for worker in workers:
             worker.process.join()
     return failed
-
-
-# XLA frees its buffers after each step, and glibc gives large ones back to the kernel at once, which
-# then has to clear every page of them again: a third of a small model's step on CPU. glibc reads
-# these when a process starts.
-_KEEP_MEMORY = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(2**33),
-    "MALLOC_TOP_PAD_": str(2**26),
-}
 
 
 def _start(context, ledger: Ledger, cores: set[int] | None) -> _Worker:

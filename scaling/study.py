@@ -84,7 +84,9 @@ class Study(Strict):
     data: DataSpec
     model: ModelSpec = ModelSpec()
     sizes: dict[Label, Size] = Field(min_length=1)
-    learning_rate_sweep: dict[str, dict[float, float]] | None = None  # how the ladder's rates were chosen
+    learning_rate_sweep: dict[str, dict[float, float]] | None = (
+        None  # how the ladder's rates were chosen
+    )
     variants: dict[Label, Variant] = Field(min_length=1)
     seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
     train: Train = Train()

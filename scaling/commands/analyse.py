@@ -18,7 +18,8 @@ Source = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON at full precision instead.")]
 Baseline = Annotated[
-    str | None, typer.Option(help="Variant to compare with. [default: prenorm or baseline]")
+    str | None,
+    typer.Option(help="Variant to compare with. [default: the study's, else prenorm or baseline]"),
 ]
 At = Annotated[
     float | None, typer.Option(help="Compute in PFLOP/s-days at which to report loss, multiplier.")
@@ -40,7 +41,7 @@ def fit(
     from analysis import fit as fit_laws
     from analysis import load, render
 
-    df = load(source, allow_mixed_data=allow_mixed_data)
+    df, baseline = load(source, allow_mixed_data=allow_mixed_data), _baseline(source, baseline)
     fits = fit_laws(df, baseline=baseline, at=at)
     multipliers, refusals = _multipliers(df, fits, at)
     options = {"baseline": baseline, "at": at, "allow_mixed_data": allow_mixed_data}
@@ -78,7 +79,7 @@ def gap(
     from analysis import gap as gap_of
     from analysis import load, render
 
-    df = load(source, allow_mixed_data=allow_mixed_data)
+    df, baseline = load(source, allow_mixed_data=allow_mixed_data), _baseline(source, baseline)
     g = gap_of(df, full=full, block=block, baseline=baseline)
     if as_json:
         options = {"baseline": baseline, "full": full, "block": block}
@@ -101,7 +102,7 @@ def plot(
     from analysis import load
     from analysis.plots import save_all
 
-    df = load(source, allow_mixed_data=allow_mixed_data)
+    df, baseline = load(source, allow_mixed_data=allow_mixed_data), _baseline(source, baseline)
     run = Path(source) if Path(source).is_dir() else None
     if out is None:
         out = run / "plots" if run else Path(f"plots-{Path(source).stem}")
@@ -113,6 +114,14 @@ def plot(
         typer.echo(path)
     for name, reason in skipped.items():
         typer.echo(f"No {name}: {reason}", err=True)
+
+
+def _baseline(source: str, given: str | None) -> str | None:
+    """The baseline asked for, or else the one that the study of a run directory names."""
+    grid = Path(source) / "grid.json"
+    if given is None and grid.is_file():
+        return json.loads(grid.read_text(encoding="utf-8")).get("baseline")
+    return given
 
 
 def _multipliers(df, fits, at):
