@@ -89,7 +89,7 @@ def multipliers_by_size(df: pd.DataFrame, baseline: str | None = None):
             interval = f"{m.shared.value:.2f}x [{m.shared.low:.2f}, {m.shared.high:.2f}]"
             axis.set_title(f"{variant}\n{interval}")
             axis.set_xscale("log")
-            compute_axis(axis.xaxis, min(x), max(x))
+            compute_axis(axis.xaxis, min(x), max(x), narrow=True)
             axis.margins(x=0.12)
         figure.supxlabel(f"{COMPUTE_LABEL})", fontsize=10)
         figure.supylabel(f"compute multiplier over {base}", fontsize=10)
@@ -127,7 +127,7 @@ def gap_by_size(df: pd.DataFrame, baseline: str | None = None, **variants: str):
         bottom.axhline(100, color="#404040", lw=0.9, ls=":")
         bottom.set(xlabel=f"{COMPUTE_LABEL})", ylabel="share kept (%)")
         title = f"share of {g.full}'s gain over {g.baseline} that {g.block} keeps"
-        undefined = "" if g.share.estimate else " (pooled share undefined)"
+        undefined = "" if g.share.estimate else "\n(pooled share undefined: no gain to share)"
         bottom.set_title(title + undefined)
         compute_axis(bottom.xaxis, x.min(), x.max())
         bottom.margins(x=0.08)
@@ -170,7 +170,8 @@ def loss_curves(curves: pd.DataFrame, baseline: str | None = None):
             axis.set_ylim(*_curve_limits(of_size))
         figure.supxlabel("tokens (millions)", fontsize=10)
         span = "-".join(str(w) for w in sorted({min(windows), max(windows)}))
-        figure.supylabel(f"training loss (nats), mean of {span} points", fontsize=10)
+        smoothed = f", mean of {span} points" if max(windows) > 1 else ""
+        figure.supylabel(f"training loss (nats){smoothed}", fontsize=10)
         figure.legend(
             lines.values(), lines, loc="outside upper center", ncols=min(4, len(lines)), fontsize=9
         )

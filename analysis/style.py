@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
@@ -63,9 +64,14 @@ def loss_axis(axis) -> None:
     axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:.4g}"))
 
 
-def compute_axis(axis, low: float, high: float) -> None:
-    """Ticks at 1, 2, 5 within a factor of 30, else at powers of ten: more would run together."""
+def compute_axis(axis, low: float, high: float, narrow: bool = False) -> None:
+    """Ticks at 1, 2, 5 within a factor of 30, else at powers of ten: more would run together.
+
+    A `narrow` panel has room for powers of ten only, where the range holds one.
+    """
     subs = (1, 2, 5) if high / low < 30 else (1,)
+    if narrow and np.floor(np.log10(high)) >= np.ceil(np.log10(low)):
+        subs = (1,)
     axis.set_major_locator(LogLocator(subs=subs))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(_compute_label))
