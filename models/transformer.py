@@ -9,7 +9,6 @@ from jaxtyping import Array, Float, Int
 
 from models.config import ModelConfig
 from models.layers import Layer, RMSNorm
-from models.linear import linear
 from models.params import fan_in, param
 from models.residuals import Residual, State, find, is_scanned
 
@@ -54,7 +53,9 @@ class Transformer(nnx.Module):
             state = residual.end(state, segment)
         x_BTD = self.final_norm(residual.readout(state))
         head_DV = self.embed[...].T if cfg.tie_embeddings else self.head[...]
-        return linear(x_BTD, head_DV).astype(jnp.float32)
+        return jnp.einsum(
+            "btd,dv->btv", x_BTD, head_DV.astype(cfg.dtype), preferred_element_type=jnp.float32
+        )
 
 
 def make_residual(cfg: ModelConfig, key: jax.Array) -> Residual:

@@ -51,7 +51,7 @@ def main() -> None:
     console.print(table)
     machine = {
         "device": jax.devices()[0].device_kind,
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": os.cpu_count(),
         "jax": jax.__version__,
     }
     when = datetime.now(UTC).isoformat(timespec="seconds")

@@ -34,9 +34,10 @@ def save(directory: Path, step: int, state: Any, extra: dict) -> None:
         checkpointer.save(target, state, force=True)
         checkpointer.wait_until_finished()
     write_json(directory / f"{step}.json", {"files": _sums(target), "extra": extra})
-    for old in sorted(steps(directory))[:-_KEEP]:
-        (directory / f"{old}.json").unlink()
-        shutil.rmtree(directory / str(old))
+    kept = {name for new in sorted(steps(directory))[-_KEEP:] for name in (f"{new}.json", str(new))}
+    for path in directory.iterdir():  # what a kill left behind goes too
+        if path.name not in kept:
+            _remove(path)
 
 
 def restore(directory: Path, like: Any) -> tuple[int, Any, dict] | None:
@@ -95,4 +96,8 @@ def _remove_all_but(directory: Path, step: int | None) -> None:
         older = re.fullmatch(r"\d+(\.json)?", path.name) and step is not None
         if path.name in good or (older and int(path.name.split(".")[0]) < step):
             continue
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -1,5 +1,6 @@
 """The `scaling` command."""
 
+import os
 import sys
 
 import typer
@@ -23,6 +24,7 @@ app.command()(analyse.plot)
 
 def main() -> None:
     """Runs the command line; bad input ends in a sentence and exit code 2."""
+    sys.path.insert(0, os.getcwd())  # a residual connection of one's own lies beside the study
     try:
         app()
     except UserError as error:

@@ -52,7 +52,7 @@ def lock(path: Path) -> Iterator[None]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            except OSError:
+            except BlockingIOError:
                 if patience is None:
                     file.seek(0)
                     raise HeldError(file.read().strip() or "another process") from None
@@ -70,6 +70,6 @@ def is_held(path: Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
-    except OSError:
+    except BlockingIOError:
         return True
     return False

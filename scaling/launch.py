@@ -92,7 +92,7 @@ def _receive(worker: _Worker) -> tuple[str, dict | str]:
 
 def _shares(jobs: int) -> list[set[int] | None]:
     """The cores for each worker; None means all of them."""
-    if jobs == 1:
-        return [None]
+    if jobs == 1 or not hasattr(os, "sched_getaffinity"):  # macOS pins no process to a core
+        return [None] * jobs
     cores = sorted(os.sched_getaffinity(0))
     return [set(cores[i::jobs]) or set(cores) for i in range(jobs)]

@@ -40,7 +40,7 @@ def run_cell(
       cell: what to train.
       ledger: where; the caller holds the cell's lock.
       corpus: the prepared data of `cell.data`.
-      report: called now and then with {"step", "loss", "tokens_per_second"}.
+      report: called after every step with {"step", "loss", "seconds"}, seconds spent training.
 
     Raises:
       CellFailedError: a loss, gradient or update was not finite, or the data are not those of the
@@ -69,7 +69,8 @@ def run_cell(
                 f"its checkpoint was trained on data {extra['data_fingerprint']}, "
                 f"but the data are now {corpus.fingerprint}"
             )
-        clock.seconds.update(extra["seconds"])
+        for activity, seconds in extra["seconds"].items():
+            clock.seconds[activity] += seconds
     state = _train(cell, directory, corpus, program, train_step, state, clock, report)
     with clock.measure("compile"):
         eval_step = program.compile_eval(state["params"], program.put(validation[0]))

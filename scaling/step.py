@@ -14,7 +14,7 @@ from models import ModelConfig, ResidualSpec, Transformer
 from models.params import groups
 from models.transformer import make_residual
 from scaling.cells import Cell
-from scaling.optimizer import make_optimizer, schedule
+from scaling.optimizer import make_optimizer
 
 Batch = dict[str, Array]
 
@@ -105,10 +105,6 @@ class Program:
     def compile_eval(self, params: dict, batch: Batch) -> Callable:
         """`eval_step`, compiled."""
         return jax.jit(self.eval_step).lower(params, batch).compile()
-
-    def learning_rate(self, step: int) -> float:
-        """The learning rate of a step, counted from 0."""
-        return float(schedule(self.cell.train, self.cell.steps)(step))
 
 
 def init_params(cfg: ModelConfig, seed: int) -> dict:

@@ -122,9 +122,8 @@ def load_study(path: str | Path, overrides: list[str] = ()) -> Study:
             if key in raw:
                 raise UserError(f"{path}: {key!r} stands both here and in its ladder {ladder}.")
             raw[key] = value
-    raw["variants"] = {
-        label: _variant(label, value) for label, value in (raw.get("variants") or {}).items()
-    }
+    if isinstance(raw.get("variants"), dict):
+        raw["variants"] = {k: _variant(k, v) for k, v in raw["variants"].items()}
     where = str(path)
     for override in overrides:
         _apply(raw, override)

@@ -1,6 +1,7 @@
 """A process that runs cells one after another, so that JAX starts once and a crash stays inside."""
 
 import os
+import sys
 import threading
 import time
 import traceback
@@ -14,7 +15,7 @@ _REPORT_SECONDS = 0.25
 
 
 def work(connection: Connection, root: Path, cores: set[int] | None) -> None:
-    """Receives cells until None, and answers each with reports and one "done" or "failed".
+    """Receives cells for as long as the launcher lives; answers each with "done" or "failed".
 
     Args:
       connection: to the launcher; messages out are (kind, payload).
@@ -22,10 +23,12 @@ def work(connection: Connection, root: Path, cores: set[int] | None) -> None:
       cores: the CPU cores to stay on, so that workers side by side do not crowd each other.
     """
     threading.Thread(target=_die_with_parent, daemon=True).start()
+    sys.path.insert(0, os.getcwd())  # a residual connection of one's own lies beside the study
     if cores:
         os.sched_setaffinity(0, cores)  # before JAX counts them for its thread pool
     _configure_jax()
-    while (cell := connection.recv()) is not None:
+    while True:
+        cell = connection.recv()
         connection.send(_attempt(cell, root, connection))
 
 
@@ -40,7 +43,8 @@ def _configure_jax() -> None:
 
     from scaling.data.cache import cache_root
 
-    jax.config.update("jax_compilation_cache_dir", str(cache_root() / "compiled"))
+    if not jax.config.jax_compilation_cache_dir:
+        jax.config.update("jax_compilation_cache_dir", str(cache_root() / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
@@ -53,18 +57,22 @@ def _attempt(cell: Cell, root: Path, connection: Connection) -> tuple[str, str]:
     ledger = Ledger(root)
     try:
         with lock(ledger.lock_path(cell)):
-            corpus = prepare(cell.data.source, cell.data.tokenizer)
-            run_cell(cell, ledger, corpus, _throttled(connection))
-        return "done", ""
-    except CellFailedError as error:
-        reason = str(error)
+            try:
+                corpus = prepare(cell.data.source, cell.data.tokenizer)
+                run_cell(cell, ledger, corpus, _throttled(connection))
+                return "done", ""
+            except BrokenPipeError:  # the launcher is gone; the cell was interrupted, not failed
+                os._exit(1)
+            except CellFailedError as error:
+                reason = str(error)
+            except Exception as error:  # one broken cell must not stop the grid
+                log = ledger.directory(cell) / "error.log"
+                log.write_text(traceback.format_exc(), encoding="utf-8")
+                reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            ledger.write_failure(cell, reason)
+            return "failed", reason
     except HeldError as error:
         return "failed", f"held by {error}"
-    except Exception as error:  # one broken cell must not stop the grid; the reason is kept
-        (ledger.directory(cell) / "error.log").write_text(traceback.format_exc(), encoding="utf-8")
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    ledger.write_failure(cell, reason)
-    return "failed", reason
 
 
 def _throttled(connection: Connection):

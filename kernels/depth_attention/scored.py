@@ -34,7 +34,10 @@ def score(
         )
     v = value.astype(jnp.float32)
     rstd = jax.lax.rsqrt(jnp.mean(jnp.square(v), axis=-1) + eps)
-    dots = jnp.einsum("...d,qd->q...", v, queries.astype(jnp.float32))
+    # Accelerators round fp32 products to fewer bits unless told otherwise.
+    dots = jnp.einsum(
+        "...d,qd->q...", v, queries.astype(jnp.float32), precision=jax.lax.Precision.HIGHEST
+    )
     return dots * rstd[None]
 
 
@@ -64,11 +67,11 @@ def _mix(values, logits):
     # Without the barrier XLA computes all n weights again inside every kernel that uses one.
     weights = jax.lax.optimization_barrier(weights)
     out = sum(w[..., None] * v.astype(jnp.float32) for w, v in zip(weights, values, strict=True))
-    return out.astype(values[0].dtype), (tuple(values), weights)
+    return out.astype(values[0].dtype), (values, logits, weights)
 
 
 def _mix_backward(saved, d_out):
-    values, weights = saved
+    values, logits, weights = saved
     d_out = d_out.astype(jnp.float32)
     d_weights = jnp.stack([jnp.sum(d_out * v.astype(jnp.float32), axis=-1) for v in values])
     d_logits = weights * (d_weights - jnp.sum(weights * d_weights, axis=0, keepdims=True))
@@ -76,7 +79,10 @@ def _mix_backward(saved, d_out):
     d_values = [
         (w[..., None] * d_out).astype(v.dtype) for w, v in zip(weights, values, strict=True)
     ]
-    return d_values, list(d_logits)
+    # Cotangents in the caller's own containers, a tuple or a list.
+    return jax.tree.unflatten(jax.tree.structure(values), d_values), jax.tree.unflatten(
+        jax.tree.structure(logits), list(d_logits)
+    )
 
 
 mix.defvjp(_mix, _mix_backward)

@@ -7,7 +7,8 @@ partial sum (a zero source would take softmax mass); the first read is the embed
 readout has a query of its own over every source; keys are normalised, values and logits not scaled.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,11 @@ from models.params import param
 from models.residuals.base import Residual, Site, State, is_scanned
 
 
-class Source(NamedTuple):
+@partial(
+    jax.tree_util.register_dataclass, data_fields=["value_BTD", "logits_QBT"], meta_fields=["first"]
+)
+@dataclass(frozen=True)
+class Source:
     """A finished source, scored against every read that can still come."""
 
     value_BTD: Float[Array, "B T D"]
@@ -31,7 +36,8 @@ class Source(NamedTuple):
         row = site - self.first
         if isinstance(row, int):
             return self.logits_QBT[row]
-        return jax.lax.dynamic_index_in_dim(self.logits_QBT, row, keepdims=False)
+        # Read 0 has no row: in a scan it takes row 0, whose weight is one among one source.
+        return jax.lax.dynamic_index_in_dim(self.logits_QBT, jnp.maximum(row, 0), keepdims=False)
 
 
 class AttnResBlock(Residual):

@@ -50,8 +50,10 @@ class Spool:
             by_content[i] if entry[1] == "all" else entry[1] == "validation"
             for i, entry in enumerate(self._entries)
         ]
-        train = [i for i in order if not held_out[i]]
         validation = [i for i in order if held_out[i]]
+        # A set's own splits may share documents; what is held out is never trained on.
+        kept_back = {self._entries[i][0] for i in validation}
+        train = [i for i in order if not held_out[i] and self._entries[i][0] not in kept_back]
         if not train or not validation:
             distinct = len({entry[0] for entry in self._entries})
             raise UserError(
