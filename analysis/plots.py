@@ -74,7 +74,7 @@ def multipliers_by_size(df: pd.DataFrame, baseline: str | None = None):
     with styled():
         columns = min(3, len(variants))
         rows = -(-len(variants) // columns)
-        figure = new_figure(max(3.4, 2.6 * columns), 0.5 + 2.5 * rows)
+        figure = new_figure(max(4.8, 2.6 * columns), 0.5 + 2.5 * rows)
         axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
         for axis in axes[len(variants) :]:
             axis.set_visible(False)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 class Strict(BaseModel):
     """Unknown keys are errors and values do not change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     def __hash__(self) -> int:  # fields may hold dicts
         return hash(self.model_dump_json())
@@ -19,9 +19,22 @@ class ResidualSpec(Strict):
 
     name: str
     options: dict[str, Any] = Field(default_factory=dict)
+    source_sha256: str | None = None  # of the file of one that is not built in
 
 
-class ModelConfig(Strict):
+class ModelSpec(Strict):
+    """What all sizes of a study share."""
+
+    qk_norm: bool = True
+    rope_theta: float = Field(default=10_000.0, gt=0)
+    tie_embeddings: bool = False
+    norm_eps: float = Field(default=1e-6, gt=0)
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    remat: Literal["none", "layer"] = "none"
+    scan: bool = True  # over layers, where the residual connection allows it
+
+
+class ModelConfig(ModelSpec):
     """A decoder-only Transformer. Sizes count elements; a layer is attention plus MLP."""
 
     vocab_size: int = Field(gt=1)
@@ -32,13 +45,6 @@ class ModelConfig(Strict):
     n_kv_heads: int = Field(gt=0)
     d_ff: int = Field(gt=0)
     residual: ResidualSpec
-    qk_norm: bool = True
-    rope_theta: float = Field(default=10_000.0, gt=0)
-    tie_embeddings: bool = False
-    norm_eps: float = Field(default=1e-6, gt=0)
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    remat: Literal["none", "layer"] = "none"
-    scan: bool = True
 
     @property
     def head_dim(self) -> int:

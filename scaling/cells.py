@@ -7,7 +7,7 @@ from functools import cached_property
 import pydantic
 
 from models.config import ModelConfig, ResidualSpec, Strict
-from models.residuals import find
+from models.residuals import BUILT_IN, check_parameters, find, source_sha256
 from scaling.errors import UserError, closest
 from scaling.flops import count_params, train_flops
 from scaling.study import DataSpec, Size, Study, Train
@@ -157,6 +157,8 @@ def _model(study: Study, vocab_size: int, size: str, variant: str) -> ModelConfi
         )
         # Options as resolved, so that a default written out is the same cell.
         options = kind.options(cfg).model_dump()
+        if residual.residual not in BUILT_IN:
+            check_parameters(cfg)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"])
@@ -167,9 +169,10 @@ def _model(study: Study, vocab_size: int, size: str, variant: str) -> ModelConfi
         ) from error
     except ValueError as error:
         raise UserError(f"size {size!r}, variant {variant!r}: {error}.") from error
-    return cfg.model_copy(
-        update={"residual": ResidualSpec(name=residual.residual, options=options)}
+    resolved = ResidualSpec(
+        name=residual.residual, options=options, source_sha256=source_sha256(residual.residual)
     )
+    return cfg.model_copy(update={"residual": resolved})
 
 
 def _default_d_ff(d_model: int) -> int:

@@ -56,8 +56,8 @@ def restore(directory: Path, like: Any) -> tuple[int, Any, dict] | None:
         manifest, folder = directory / f"{step}.json", directory / str(step)
         try:
             recorded = json.loads(manifest.read_text())
-            intact = recorded["files"] == _sums(folder)
-        except (OSError, ValueError, KeyError):
+            intact = recorded["files"] == _sums(folder) != {} and "extra" in recorded
+        except (OSError, ValueError, KeyError, TypeError):
             intact = False
         if intact:
             _remove_all_but(directory, step)

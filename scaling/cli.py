@@ -1,7 +1,7 @@
 """The `scaling` command."""
 
-import os
 import sys
+from typing import NoReturn
 
 import typer
 
@@ -24,11 +24,16 @@ app.command()(analyse.plot)
 
 def main() -> None:
     """Runs the command line; bad input ends in a sentence and exit code 2."""
-    sys.path.insert(0, os.getcwd())  # a residual connection of one's own lies beside the study
     try:
         app()
     except UserError as error:
         _refuse(error)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except OSError as error:  # a path of the user's that cannot be read or written
+        if error.filename is None or isinstance(error, BrokenPipeError):
+            raise
+        _refuse(UserError(f"{error.filename}: {error.strerror}."))
     except Exception as error:
         # Only the analysis commands load that package, and only it knows its refusals.
         refusal = getattr(sys.modules.get("analysis.errors"), "Refusal", None)
@@ -37,6 +42,6 @@ def main() -> None:
         _refuse(error)
 
 
-def _refuse(error: Exception) -> None:
+def _refuse(error: Exception) -> NoReturn:
     print(f"scaling: {error}", file=sys.stderr)
     sys.exit(2)

@@ -33,7 +33,7 @@ def peak_flops() -> float | None:
     return per_device and per_device * jax.local_device_count()
 
 
-def _measured_matmul_flops(n: int = 1024, repeats: int = 12) -> float:
+def _measured_matmul_flops(n: int = 1024, repeats: int = 40) -> float:
     """The best of a few timed [n, n] x [n, n] fp32 products."""
     a = jnp.ones((n, n), jnp.float32)
     product = jax.jit(jnp.matmul)

@@ -1,7 +1,9 @@
 """Runs a grid of cells on worker processes and keeps the books."""
 
+import contextlib
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import wait
@@ -35,7 +37,8 @@ def run_grid(cells: list[Cell], ledger: Ledger, jobs: int, listen: Listener) -> 
     context = multiprocessing.get_context("spawn")
     keep_memory()
     waiting, failed = list(cells), []
-    shares = _shares(min(jobs, len(cells)))
+    # The share of cores follows from `jobs` alone: it sets the order of some sums, hence the bits.
+    shares = _shares(jobs)[: len(cells)]
     workers = [_start(context, ledger, cores) for cores in shares]
     try:
         for worker in workers:
@@ -49,7 +52,8 @@ def run_grid(cells: list[Cell], ledger: Ledger, jobs: int, listen: Listener) -> 
                 kind, payload = _receive(worker)
                 if kind == "died":
                     kind = "failed"
-                    ledger.write_failure(cell, payload)
+                    with contextlib.suppress(OSError):  # a full disk must not stop the grid
+                        ledger.write_failure(cell, payload)
                     workers[workers.index(worker)] = worker = _start(context, ledger, worker.cores)
                 listen(cell, kind, payload)
                 if kind == "failed":
@@ -67,7 +71,9 @@ def run_grid(cells: list[Cell], ledger: Ledger, jobs: int, listen: Listener) -> 
 def _start(context, ledger: Ledger, cores: set[int] | None) -> _Worker:
     ours, theirs = context.Pipe()
     process = context.Process(target=work, args=(theirs, ledger.root, cores), daemon=True)
+    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's to handle
     process.start()
+    signal.signal(signal.SIGINT, ignored)
     theirs.close()
     return _Worker(process, ours, cores)
 

@@ -60,14 +60,17 @@ class Ledger:
                 "Give the folder that `scaling launch` wrote, such as runs/demo."
             ) from error
 
-    def add(self, cells: list[Cell], baseline: str) -> None:
-        """Adds cells to the grid.
+    def known(self) -> list[Cell]:
+        """The cells launched so far, none where the directory is new."""
+        return self.cells() if (self.root / "grid.json").exists() else []
+
+    def check(self, cells: list[Cell]) -> None:
+        """Makes sure that cells may join the grid.
 
         Raises:
           UserError: a cell of the same size, variant and seed is there with another configuration.
         """
-        grid = read_json(self.root / "grid.json") and {c.key: c for c in self.cells()}
-        known = grid or {}
+        known = {cell.key: cell for cell in self.known()}
         for cell in cells:
             old = known.get(cell.key)
             if old is not None and old.digest != cell.digest:
@@ -76,14 +79,13 @@ class Ledger:
                     f"({_difference(old, cell)}); two configurations are never mixed in one study. "
                     "Give another --out, or another name in the study file, or delete that folder."
                 )
-        merged = {**{cell.key: cell for cell in cells}, **known}
-        write_json(
-            self.root / "grid.json",
-            {
-                "baseline": baseline,
-                "cells": [cell.model_dump(mode="json") for cell in merged.values()],
-            },
-        )
+
+    def add(self, cells: list[Cell], baseline: str) -> None:
+        """Adds cells to the grid, after `check`."""
+        self.check(cells)
+        merged = {cell.key: cell for cell in [*self.known(), *cells]}
+        entries = [cell.model_dump(mode="json") for cell in merged.values()]
+        write_json(self.root / "grid.json", {"baseline": baseline, "cells": entries})
 
     def summary(self, cell: Cell) -> tuple[dict | None, str]:
         """(the result of a finished cell or None, what is wrong with its summary or "")."""
@@ -123,9 +125,10 @@ class Ledger:
         if is_held(self.lock_path(cell)):
             left = last["seconds"] / step * (cell.steps - step) if step else None
             return Status("running", step, left, problem)
-        failure = read_json(self.directory(cell) / "failed.json")
-        if failure is not None:
-            return Status("failed", step, note=failure.get("reason", "no reason recorded"))
+        if (self.directory(cell) / "failed.json").exists():
+            failure = read_json(self.directory(cell) / "failed.json")
+            reason = failure.get("reason") if isinstance(failure, dict) else None
+            return Status("failed", step, note=reason or "its failed.json is damaged")
         return Status(
             "pending", step, note=problem or (f"interrupted at step {step}" if step else "")
         )
@@ -141,9 +144,11 @@ def last_metrics(directory: Path) -> dict:
         return {}
     for line in reversed(lines):
         try:
-            return json.loads(line)
+            record = json.loads(line)
         except ValueError:
             continue
+        if isinstance(record, dict) and {"step", "seconds"} <= record.keys():
+            return record
     return {}
 
 

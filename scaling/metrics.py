@@ -38,10 +38,10 @@ class Metrics:
 def _lines_until(path: Path, step: int) -> list[str]:
     kept = []
     if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
             try:
                 if json.loads(line)["step"] <= step:
                     kept.append(line)
-            except (ValueError, KeyError):
+            except (ValueError, KeyError, TypeError):
                 break  # torn by a kill; nothing after it counts
     return kept

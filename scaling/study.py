@@ -1,5 +1,6 @@
 """A study: data, a ladder of sizes, variants, seeds and a recipe, read from YAML and checked."""
 
+import contextlib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -7,7 +8,7 @@ import pydantic
 import yaml
 from pydantic import Field, StringConstraints, model_validator
 
-from models.config import Strict
+from models.config import ModelSpec, Strict
 from scaling.errors import UserError, closest
 
 # Labels become folder names.
@@ -21,18 +22,6 @@ class DataSpec(Strict):
     tokenizer: str = "bytes"
     seq_len: int = Field(gt=0)
     validation_tokens: int = Field(gt=0)
-
-
-class ModelSpec(Strict):
-    """What all sizes share; see `models.ModelConfig`."""
-
-    qk_norm: bool = True
-    rope_theta: float = Field(default=10_000.0, gt=0)
-    tie_embeddings: bool = False
-    norm_eps: float = Field(default=1e-6, gt=0)
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    remat: Literal["none", "layer"] = "none"
-    scan: bool = True
 
 
 class Size(Strict):
@@ -116,18 +105,21 @@ def load_study(path: str | Path, overrides: list[str] = ()) -> Study:
     """
     path = Path(path)
     raw = _read_yaml(path)
+    for override in overrides:
+        if override.startswith("ladder="):
+            _apply(raw, override)
     if "ladder" in raw:
-        ladder = path.parent / str(raw.pop("ladder"))
+        ladder = path.parent / str(raw.pop("ladder"))  # relative to the study file
         for key, value in _read_yaml(ladder).items():
             if key in raw:
                 raise UserError(f"{path}: {key!r} stands both here and in its ladder {ladder}.")
             raw[key] = value
+    for override in overrides:
+        if not override.startswith("ladder="):
+            _apply(raw, override)
     if isinstance(raw.get("variants"), dict):
         raw["variants"] = {k: _variant(k, v) for k, v in raw["variants"].items()}
-    where = str(path)
-    for override in overrides:
-        _apply(raw, override)
-        where = f"{path} with --set {' '.join(overrides)}"
+    where = f"{path} with --set {' '.join(overrides)}" if overrides else str(path)
     try:
         return Study.model_validate(raw)
     except pydantic.ValidationError as error:
@@ -154,18 +146,31 @@ def _apply(raw: dict, override: str) -> None:
         )
     *parents, last = path.split(".")
     node = raw
-    for key in parents:
+    for depth, key in enumerate(parents):
+        if key in node and node[key] is None:
+            node[key] = {}  # a variant without options
         # A section left out of the file has defaults and may be set; a size or variant may not.
         child = node.setdefault(key, {}) if node is raw else node.get(key)
         if not isinstance(child, dict):
+            place = ".".join(parents[: depth + 1])
+            if key in node:
+                raise UserError(f"--set {override!r}: {place!r} holds no keys.")
             raise UserError(f"--set {override!r}: there is no {key!r}; {closest(key, node)}")
         node = child
-    if parents[:1] == ["variants"] and len(parents) == 2 and last != "residual":
-        node = node.setdefault("options", {})
+    node[last] = _value(override, text)
+
+
+def _value(override: str, text: str) -> Any:
+    """A value in YAML, in which, unlike YAML's, 1e6 and 3e-3 are numbers."""
     try:
-        node[last] = yaml.safe_load(text)
+        value = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise UserError(f"--set {override!r}: the value is not YAML: {error}") from error
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            number = float(value)
+            return int(number) if number.is_integer() else number
+    return value
 
 
 def _sentence(error: dict) -> str:
@@ -200,7 +205,8 @@ class _Loader(yaml.SafeLoader):
     """YAML in which a repeated key is an error rather than an overwrite."""
 
     def construct_mapping(self, node, deep=False):
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        named = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        keys = [self.construct_object(key, deep=True) for key in named]
         repeated = [key for key in keys if keys.count(key) > 1]
         if repeated:
             raise yaml.constructor.ConstructorError(
@@ -213,7 +219,9 @@ def _read_yaml(path: Path) -> dict:
     try:
         raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({error}).") from error
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror if isinstance(error, OSError) else error})."
+        ) from error
     except yaml.YAMLError as error:
         raise UserError(f"{path}: is not valid YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(raw, dict):

@@ -1,7 +1,7 @@
 """A process that runs cells one after another, so that JAX starts once and a crash stays inside."""
 
+import contextlib
 import os
-import sys
 import threading
 import time
 import traceback
@@ -23,7 +23,6 @@ def work(connection: Connection, root: Path, cores: set[int] | None) -> None:
       cores: the CPU cores to stay on, so that workers side by side do not crowd each other.
     """
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    sys.path.insert(0, os.getcwd())  # a residual connection of one's own lies beside the study
     if cores:
         os.sched_setaffinity(0, cores)  # before JAX counts them for its thread pool
     _configure_jax()
@@ -66,10 +65,12 @@ def _attempt(cell: Cell, root: Path, connection: Connection) -> tuple[str, str]:
             except CellFailedError as error:
                 reason = str(error)
             except Exception as error:  # one broken cell must not stop the grid
-                log = ledger.directory(cell) / "error.log"
-                log.write_text(traceback.format_exc(), encoding="utf-8")
+                with contextlib.suppress(OSError):
+                    log = ledger.directory(cell) / "error.log"
+                    log.write_text(traceback.format_exc(), encoding="utf-8")
                 reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            ledger.write_failure(cell, reason)
+            with contextlib.suppress(OSError):  # a full disk must not stop the grid
+                ledger.write_failure(cell, reason)
             return "failed", reason
     except HeldError as error:
         return "failed", f"held by {error}"

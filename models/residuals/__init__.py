@@ -1,8 +1,14 @@
 """Residual connections by name. Yours plugs in as `package.module:ClassName`."""
 
 import difflib
+import hashlib
 import importlib
+import inspect
 
+import jax
+from flax import nnx
+
+from models.config import ModelConfig
 from models.residuals.base import Residual, State, is_scanned
 
 BUILT_IN = {
@@ -11,7 +17,17 @@ BUILT_IN = {
     "attnres_full": "models.residuals.attnres:AttnResFull",
 }
 
-__all__ = ["BUILT_IN", "Residual", "State", "find", "is_scanned"]
+REQUIRED = ("init", "read", "write", "readout", "extra_params", "flops_per_token")
+
+__all__ = [
+    "BUILT_IN",
+    "Residual",
+    "State",
+    "check_parameters",
+    "find",
+    "is_scanned",
+    "source_sha256",
+]
 
 
 def find(name: str) -> type[Residual]:
@@ -34,4 +50,41 @@ def find(name: str) -> type[Residual]:
         raise ValueError(f"residual connection {name!r} cannot be imported: {error}") from error
     if not (isinstance(found, type) and issubclass(found, Residual)):
         raise ValueError(f"{name!r} is not a subclass of models.residuals.Residual")
+    missing = [m for m in REQUIRED if _function(found, m) is _function(Residual, m)]
+    if missing:
+        raise ValueError(f"{name!r} must define {', '.join(missing)}; see models.residuals.base")
     return found
+
+
+def _function(kind: type, method: str) -> object:
+    found = getattr(kind, method)
+    return getattr(found, "__func__", found)  # the function under a classmethod
+
+
+def check_parameters(cfg: ModelConfig) -> None:
+    """Makes sure that a residual connection's parameters are as it declares them.
+
+    Raises:
+      ValueError: their number is not `extra_params`, or one was not made by `models.params.param`.
+    """
+    name = cfg.residual.name
+    kind, key = find(name), jax.eval_shape(lambda: jax.random.key(0))
+    state = nnx.split(jax.eval_shape(lambda key: kind(cfg, key), key))[1]
+    leaves = jax.tree.leaves(state, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
+    if not all("group" in leaf.get_metadata() for leaf in leaves):
+        raise ValueError(
+            f"{name!r} has a parameter without an optimizer group; make it with models.params.param"
+        )
+    counted, declared = sum(leaf.size for leaf in leaves), kind.extra_params(cfg)
+    if counted != declared:
+        raise ValueError(f"{name!r} declares extra_params {declared}, but has {counted}")
+
+
+def source_sha256(name: str) -> str | None:
+    """The hash of the file that a plug-in lies in, None for what is built in.
+
+    It is part of a run's identity: an edited plug-in is another experiment.
+    """
+    if name in BUILT_IN:
+        return None
+    return hashlib.sha256(inspect.getsource(inspect.getmodule(find(name))).encode()).hexdigest()

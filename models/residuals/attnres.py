@@ -134,7 +134,7 @@ class AttnResBlock(Residual):
         firsts = [1, *range(S, n_reads, S)]
         finished = sum(2 * D + 2 * D * (n_reads - first) for first in firsts)
         partial = (n_reads - len(firsts)) * 4 * D
-        mixing = sum(2 * D * n for n in cls.n_sources(cfg) if n > 1)
+        mixing = sum(D * (2 * n - 1) for n in cls.n_sources(cfg) if n > 1)
         return finished + partial + mixing
 
 

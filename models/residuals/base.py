@@ -15,6 +15,9 @@ A variant is one subclass of `Residual` in one file. The model walks the sublaye
 A segment of several whole layers runs as one `lax.scan`: there `site` is traced and `state.carry`
 must keep its structure. `state.history` is constant inside a segment, so the scan closes over it
 and backward never saves it once a layer.
+
+Parameters are made by `models.params.param`, which names what the optimizer and the sharding must
+know. `models/residuals/prenorm.py` is the smallest example, `attnres.py` one with parameters.
 """
 
 from typing import Any, ClassVar, NamedTuple

@@ -41,7 +41,10 @@ def fit(
     from analysis import fit as fit_laws
     from analysis import load, render
 
-    df, baseline = load(source, allow_mixed_data=allow_mixed_data), _baseline(source, baseline)
+    df, baseline = (
+        load(source, allow_mixed_data=allow_mixed_data),
+        baseline or _study(source).get("baseline"),
+    )
     fits = fit_laws(df, baseline=baseline, at=at)
     multipliers, refusals = _multipliers(df, fits, at)
     options = {"baseline": baseline, "at": at, "allow_mixed_data": allow_mixed_data}
@@ -71,15 +74,20 @@ def gap(
     source: Source,
     as_json: Json = False,
     baseline: Baseline = None,
-    full: Annotated[str, typer.Option(help="The Full variant.")] = "attnres_full",
-    block: Annotated[str, typer.Option(help="The Block variant.")] = "attnres_block",
+    full: Annotated[str | None, typer.Option(help="The Full variant's label.")] = None,
+    block: Annotated[str | None, typer.Option(help="The Block variant's label.")] = None,
     allow_mixed_data: MixedData = False,
 ) -> None:
     """Compare Full and Block: loss gap by size, and the share of Full's gain that Block keeps."""
     from analysis import gap as gap_of
     from analysis import load, render
 
-    df, baseline = load(source, allow_mixed_data=allow_mixed_data), _baseline(source, baseline)
+    df, baseline = (
+        load(source, allow_mixed_data=allow_mixed_data),
+        baseline or _study(source).get("baseline"),
+    )
+    full = full or _study(source).get("attnres_full", "attnres_full")
+    block = block or _study(source).get("attnres_block", "attnres_block")
     g = gap_of(df, full=full, block=block, baseline=baseline)
     if as_json:
         options = {"baseline": baseline, "full": full, "block": block}
@@ -102,7 +110,10 @@ def plot(
     from analysis import load
     from analysis.plots import save_all
 
-    df, baseline = load(source, allow_mixed_data=allow_mixed_data), _baseline(source, baseline)
+    df, baseline = (
+        load(source, allow_mixed_data=allow_mixed_data),
+        baseline or _study(source).get("baseline"),
+    )
     run = Path(source) if Path(source).is_dir() else None
     if out is None:
         out = run / "plots" if run else Path(f"plots-{Path(source).stem}")
@@ -116,12 +127,14 @@ def plot(
         typer.echo(f"No {name}: {reason}", err=True)
 
 
-def _baseline(source: str, given: str | None) -> str | None:
-    """The baseline asked for, or else the one that the study of a run directory names."""
-    grid = Path(source) / "grid.json"
-    if given is None and grid.is_file():
-        return json.loads(grid.read_text(encoding="utf-8")).get("baseline")
-    return given
+def _study(source: str) -> dict[str, str]:
+    """What a run directory's study calls its baseline, Full and Block; {} where it does not say."""
+    try:
+        grid = json.loads((Path(source) / "grid.json").read_text(encoding="utf-8"))
+        labels = {cell["model"]["residual"]["name"]: cell["variant"] for cell in grid["cells"]}
+        return {"baseline": grid["baseline"], **labels}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def _multipliers(df, fits, at):

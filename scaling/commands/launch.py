@@ -1,5 +1,7 @@
 """`scaling launch`: train the cells of a study that are not done yet."""
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -28,23 +30,31 @@ def launch(
     from scaling.console import make_console
     from scaling.data import check
     from scaling.data.spec import parse_tokenizer
+    from scaling.errors import UserError
     from scaling.study import load_study
 
+    # A residual connection of one's own lies beside the study or here; workers inherit the path.
+    sys.path[:0] = [str(study.parent.absolute()), os.getcwd()]
     loaded = load_study(study, set_ or [])
     check(loaded.data.source, loaded.data.tokenizer)
     vocab_size = parse_tokenizer(loaded.data.tokenizer).vocab_size
-    cells = expand(loaded, vocab_size, size or [], variant or [], seed or [])
+    try:
+        cells = expand(loaded, vocab_size, size or [], variant or [], seed or [])
+        whole = expand(loaded, vocab_size)
+    except UserError as error:
+        raise UserError(f"{study}: {error}") from error
     root, console = out / loaded.name, make_console()
     if dry_run:
         from scaling.commands.grid import print_grid
 
         print_grid(console, cells, root, jobs)
         return
-    failed = _run(console, loaded.baseline, cells, root, jobs)
+    failed = _run(console, loaded.baseline, whole, cells, root, jobs)
     raise typer.Exit(1 if failed else 0)
 
 
-def _run(console, baseline: str, cells: list, root: Path, jobs: int) -> bool:
+def _run(console, baseline: str, whole: list, cells: list, root: Path, jobs: int) -> bool:
+    """Runs `cells` of the `whole` grid; true if any failed."""
     from scaling.display import Display
     from scaling.errors import UserError
     from scaling.files import HeldError, lock
@@ -52,17 +62,20 @@ def _run(console, baseline: str, cells: list, root: Path, jobs: int) -> bool:
     from scaling.ledger import Ledger
     from scaling.results import write_results
 
-    ledger = Ledger(root)
+    ledger, failed = Ledger(root), []
     try:
         with lock(ledger.lock_path()):
-            ledger.add(cells, baseline)
+            ledger.check(whole)
             todo = _todo(console, ledger, cells)
-            failed = []
             if todo:
-                _prepare(console, ledger, cells, todo)
-                with Display(console, len(todo)) as display:
-                    failed = run_grid(todo, ledger, jobs, display.listen)
-            results = write_results(ledger)
+                _prepare(console, ledger, todo)
+            ledger.add(whole, baseline)
+            try:
+                if todo:
+                    with Display(console, len(todo)) as display:
+                        failed = run_grid(todo, ledger, jobs, display.listen)
+            finally:
+                results = write_results(ledger)
     except HeldError as holder:
         raise UserError(
             f"{root} is being run by {holder}; wait for it, or give another --out."
@@ -72,7 +85,7 @@ def _run(console, baseline: str, cells: list, root: Path, jobs: int) -> bool:
         raise typer.Exit(130) from None
     done = len(cells) - len(failed)
     console.print(f"{done} of {len(cells)} cells done, {len(failed)} failed; results in {results}")
-    if done:
+    if not failed:
         console.print(f"Next: scaling fit {root}   scaling gap {root}   scaling plot {root}")
     return bool(failed)
 
@@ -86,12 +99,15 @@ def _todo(console, ledger, cells: list) -> list:
             console.print(f"{cell.key}: {problem}.", markup=False)
         if record is None:
             todo.append(cell)
+            note = ledger.status(cell).note
+            if note.startswith("interrupted"):
+                console.print(f"{cell.key}: {note}; resumes.", markup=False)
     if len(todo) < len(cells):
         console.print(f"{len(cells) - len(todo)} of {len(cells)} cells are done already; skipped.")
     return todo
 
 
-def _prepare(console, ledger, cells: list, todo: list) -> None:
+def _prepare(console, ledger, todo: list) -> None:
     """Makes the data ready, and refuses or warns before anything trains."""
     from scaling.console import progress_bar
     from scaling.data import epochs, prepare, train_batches, validation_batches
@@ -105,7 +121,7 @@ def _prepare(console, ledger, cells: list, todo: list) -> None:
         f"fingerprint {corpus.fingerprint}",
         highlight=False,
     )
-    for cell in cells:
+    for cell in ledger.known():
         record, _ = ledger.summary(cell)
         if record and record["data_fingerprint"] != corpus.fingerprint:
             raise UserError(

@@ -71,6 +71,13 @@ def test_one_source_gives_itself_and_no_gradient_to_its_query():
     assert (grad == 0).all()
 
 
+def test_sources_may_come_as_a_tuple():
+    values = tuple(jnp.float32(v) for v in sources(3))
+    logits = tuple(jnp.full((3, 5), float(i)) for i in range(3))
+    grads = jax.grad(lambda v, z: mix(v, z).sum(), argnums=(0, 1))(values, logits)
+    assert [type(g) for g in grads] == [tuple, tuple]
+
+
 def test_huge_and_missing_logits():
     a, b = (jnp.float32(v) for v in sources(2))
     big = jnp.full((3, 5), 1e4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models import ModelConfig, ResidualSpec, Transformer
+from models import Transformer
 from models.params import groups
 from models.residuals import BUILT_IN, find
 from scaling.flops import count_params, forward_flops_per_token, train_flops
@@ -56,18 +56,31 @@ def test_parameters_are_as_many_as_the_closed_form_says(make_cfg, make_model, na
     assert total - body == sum(leaf.size for leaf in vocabulary)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-def test_flops_agree_with_an_unrolled_compile(name):
-    """The compiler counts norms and softmax too, and no causal mask: 5% at this width."""
-    cfg = ModelConfig(
-        vocab_size=256, seq_len=64, d_model=256, n_layers=4, n_heads=4, n_kv_heads=4, d_ff=512,
-        residual=ResidualSpec(name=name, options=options(name)), scan=False,
-    )  # fmt: skip
+def compiled_flops(cfg):
+    """Forward FLOPs per token as the compiler counts them."""
     abstract = jax.eval_shape(lambda k: Transformer(cfg, k), jax.random.key(0))
-    tokens = jax.ShapeDtypeStruct((2, 64), jnp.int32)
+    tokens = jax.ShapeDtypeStruct((2, cfg.seq_len), jnp.int32)
     compiled = jax.jit(lambda model, tokens: model(tokens)).lower(abstract, tokens).compile()
-    counted = compiled.cost_analysis()["flops"] / (2 * 64)
-    assert sum(forward_flops_per_token(cfg).values()) == pytest.approx(counted, rel=0.05)
+    return compiled.cost_analysis()["flops"] / (2 * cfg.seq_len)
+
+
+def test_flops_agree_with_an_unrolled_compile(make_cfg):
+    """The compiler counts norms and softmax too, and no causal mask: 5% at this width."""
+    shape = {"vocab_size": 256, "seq_len": 64, "d_model": 256, "d_ff": 512}
+    cfg = make_cfg(n_heads=4, n_kv_heads=4, scan=False, **shape)
+    closed_form = sum(forward_flops_per_token(cfg).values())
+    assert closed_form == pytest.approx(compiled_flops(cfg), rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["attnres_block", "attnres_full"])
+def test_the_residuals_own_flops_agree_with_what_it_adds_to_a_compile(make_cfg, name):
+    """Against PreNorm, whose additions the compiler counts and the closed form does not."""
+    shape = {"seq_len": 32, "d_model": 512, "d_ff": 64, "n_heads": 8, "n_kv_heads": 8}
+    cfg = make_cfg(name, {"n_blocks": 4} if name == "attnres_block" else {}, scan=False, **shape)
+    added = compiled_flops(cfg) - compiled_flops(make_cfg("prenorm", scan=False, **shape))
+    S = find(name).block_size(cfg)
+    saved_additions = cfg.d_model * sum(site % S == 0 for site in range(cfg.n_sublayers))
+    assert find(name).flops_per_token(cfg) == pytest.approx(added + saved_additions, rel=0.02)
 
 
 def test_flops_conventions(make_cfg):

@@ -42,7 +42,9 @@ def largest_file(folder):
     return max((p for p in folder.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
 
 
-@pytest.mark.parametrize("damage", ["flip", "truncate", "delete", "no manifest", "torn manifest"])
+@pytest.mark.parametrize(
+    "damage", ["flip", "truncate", "delete", "no manifest", "torn manifest", "odd"]
+)
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, state, damage):
     older = {**state, "step": jnp.int32(3)}
     checkpoint.save(tmp_path, 3, older, {})
@@ -57,6 +59,8 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, state, dama
         victim.unlink()
     elif damage == "no manifest":
         manifest.unlink()
+    elif damage == "odd":
+        manifest.write_text("[]")
     else:
         manifest.write_text(manifest.read_text()[:20])
     step, restored, _ = checkpoint.restore(tmp_path, state)
@@ -64,6 +68,29 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, state, dama
     same(restored, older)
     checkpoint.save(tmp_path, 4, state, {})  # the step can be saved again
     assert checkpoint.restore(tmp_path, state)[0] == 4
+
+
+def test_what_a_kill_while_pruning_leaves_is_removed(tmp_path, state):
+    for step in (10, 20):
+        checkpoint.save(tmp_path, step, state, {})
+    (tmp_path / "10.json").unlink()
+    checkpoint.save(tmp_path, 30, state, {})
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["20", "20.json", "30", "30.json"]
+
+
+@pytest.mark.parametrize("moment", ["_sums", "write_json"])
+def test_a_kill_between_commit_and_manifest_falls_back(tmp_path, state, monkeypatch, moment):
+    checkpoint.save(tmp_path, 3, {**state, "step": jnp.int32(3)}, {})
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(checkpoint, moment, killed)
+        checkpoint.save(tmp_path, 4, state, {})
+    assert (tmp_path / "4").is_dir()
+    assert checkpoint.restore(tmp_path, state)[0] == 3
+    assert not (tmp_path / "4").exists()
 
 
 def test_a_save_cut_short_counts_for_nothing(tmp_path, state):

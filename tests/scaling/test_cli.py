@@ -114,6 +114,62 @@ def test_changed_data_are_refused(trained, command, documents, tmp_path):
     assert done.returncode == 2 and "losses on different data" in done.stderr
 
 
+def test_a_refused_launch_leaves_no_grid(raw_study, write_study, command, tmp_path):
+    study = write_study(raw_study)
+    done = command("launch", study, "--set", "data.validation_tokens=999999", check=False)
+    assert done.returncode == 2
+    assert not (tmp_path / "runs" / "micro" / "grid.json").exists()
+
+
+PLUG_IN = """
+from models.residuals.prenorm import PreNorm
+
+
+class Half(PreNorm):
+    summary = "half of every output"
+    reduces_to_prenorm_at_init = False
+
+    def write(self, state, site, y_BTD):
+        return state._replace(carry=state.carry + FACTOR * y_BTD)
+"""
+
+
+def test_a_residual_of_ones_own_trains_and_an_edit_makes_it_another(
+    raw_study, write_study, command, tmp_path
+):
+    raw_study["sizes"] = {"d8": raw_study["sizes"]["d8"]}
+    raw_study["variants"] = {"prenorm": None, "half": {"residual": "mine:Half"}}
+    study, module = write_study(raw_study), tmp_path / "mine.py"
+    module.write_text(PLUG_IN.replace("FACTOR", "0.5"))
+    command("launch", study)
+    losses = rows(tmp_path / "runs" / "micro").set_index("variant").val_loss
+    assert losses["half"] != losses["prenorm"]
+    module.write_text(PLUG_IN.replace("FACTOR", "0.25"))
+    done = command("launch", study, check=False)
+    assert done.returncode == 2 and "half/s0 with another configuration" in done.stderr
+
+
+UNFINISHED = """
+from flax import nnx
+from models.residuals import Residual
+
+
+class NoWrite(Residual):
+    def init(self, x_BTD): ...
+    def read(self, state, site): ...
+    def readout(self, state): ...
+"""
+
+
+def test_a_residual_that_lacks_a_method_is_named(raw_study, write_study, command, tmp_path):
+    raw_study["variants"]["x"] = {"residual": "unfinished:NoWrite"}
+    (tmp_path / "unfinished.py").write_text(UNFINISHED)
+    done = command("launch", write_study(raw_study), "--dry-run", check=False)
+    assert done.returncode == 2
+    assert "write" in done.stderr and "flops_per_token" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_dry_run_shows_the_grid_and_trains_nothing(raw_study, write_study, command, tmp_path):
     done = command("launch", write_study(raw_study), "--dry-run")
     lines = done.stdout.splitlines()
@@ -169,8 +225,10 @@ def test_kill_9_and_relaunch_end_in_the_same_bits(raw_study, write_study, comman
         assert not (run / "results.csv").exists()
     command("launch", study, "--out", "parts", "--variant", "attnres_full")
     found = rows(run)
+    assert sorted(found.status) == ["done", "pending"]  # the other variant was not asked for
+    done, expected = (r[r.status == "done"].reset_index() for r in (found, expected))
     for column in ("val_loss", "val_loss_sem", "bits_per_byte", "steps"):
-        assert (found[column] == expected[column]).all(), column
+        assert (done[column] == expected[column]).all(), column
 
     def weights(folder):
         path = next((tmp_path / folder / "micro").glob("*/summary.json"))
@@ -236,10 +294,14 @@ REFUSED = {
     "bad source": (["launch", "STUDY", "--set", "data.source=hf:x"], "no known scheme"),
     "no data": (["launch", "STUDY", "--set", "data.source=files:/nowhere"], "/nowhere"),
     "long windows": (
-        ["launch", "STUDY", "--size", "d8", "--set", "data.seq_len=9000",
-         "--set", "train.batch_size=1", "--set", "sizes.d8.tokens=9000"],
+        [
+            *("launch", "STUDY", "--set", "data.seq_len=9000", "--set", "train.batch_size=1"),
+            *(f"--set=sizes.{size}.tokens=9000" for size in ("d8", "d12", "d16")),
+        ],
         "longer than the longest document",
     ),
+    "out is a file": (["launch", "STUDY", "--out", "STUDY"], "Not a directory"),
+    "infinite": (["launch", "STUDY", "--set", "train.clip_norm=.inf"], "train.clip_norm"),
     "validation": (["launch", "STUDY", "--set", "data.validation_tokens=999999"], "999999"),
     "not a run": (["status", "nowhere"], "holds no study"),
     "results of nothing": (["results", "nowhere"], "holds no study"),

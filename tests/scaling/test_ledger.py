@@ -78,6 +78,25 @@ def test_two_configurations_of_one_cell_are_never_mixed(ledger, cell):
     assert [c.seed for c in ledger.cells()] == [0, 9]
 
 
+@pytest.mark.parametrize("text", ["5\n", '{"step": 3}\n', "\n"])
+def test_odd_metrics_and_failures_do_not_break_the_books(ledger, cell, text):
+    folder = ledger.directory(cell)
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text(text)
+    assert ledger.status(cell).kind == "pending"
+    (folder / "failed.json").write_text("[]")
+    assert ledger.status(cell).kind == "failed"
+    (folder / "metrics.jsonl").write_bytes(b"\xff\xfe")
+    Metrics(folder / "metrics.jsonl", 4, 2).close()
+
+
+def test_a_damaged_grid_is_never_overwritten(ledger, cell):
+    path = ledger.root / "grid.json"
+    path.write_text(path.read_text()[:100])
+    with pytest.raises(UserError, match="missing or damaged"):
+        ledger.add([cell], "prenorm")
+
+
 @pytest.mark.parametrize("text", [None, "", "{}", '{"cells": [{}]}'])
 def test_a_folder_that_holds_no_study(tmp_path, text):
     if text is not None:

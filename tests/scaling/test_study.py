@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from scaling.cells import expand
 from scaling.errors import UserError
@@ -58,6 +59,7 @@ BAD = {
     "negative": (lambda r: r["train"].update(batch_size=-1), ["train.batch_size", "given -1"]),
     "unsafe name": (lambda r: r.update(name="../up"), ["'name'", "../up", "letters"]),
     "no baseline": (lambda r: r.update(baseline="prenrm"), ["prenrm", "did you mean 'prenorm'"]),
+    "variants as a list": (lambda r: r.update(variants=["prenorm"]), ["variants", "dictionary"]),
     "seed twice": (lambda r: r.update(seeds=[1, 1]), ["seeds [1, 1]", "twice"]),
     "unknown residual": (
         lambda r: r["variants"].update(x={"residual": "attnres_ful"}),
@@ -125,6 +127,8 @@ def test_overrides_reach_every_section(raw_study, write_study):
         "variants.attnres_block.n_blocks=4",
         "model.qk_norm=false",
         "seeds=[3, 4]",
+        "sizes.d12.tokens=1e4",
+        "variants.prenorm={residual: attnres_full}",
     ]
     study = load_study(write_study(raw_study), overrides)
     assert study.train.learning_rate == 3e-3
@@ -132,6 +136,20 @@ def test_overrides_reach_every_section(raw_study, write_study):
     assert study.variants["attnres_block"].options == {"n_blocks": 4}
     assert study.model.qk_norm is False
     assert study.seeds == [3, 4]
+    assert study.sizes["d12"].tokens == 10_000
+    assert study.variants["prenorm"].residual == "attnres_full"
+
+
+def test_yaml_may_merge_and_a_ladder_be_overridden(raw_study, write_study, tmp_path):
+    sizes = raw_study.pop("sizes")
+    (tmp_path / "ladder.yaml").write_text(yaml.safe_dump({"sizes": sizes}))
+    path = write_study({**raw_study, "ladder": "none.yaml"})
+    (tmp_path / "merged.yaml").write_text(
+        "sizes:\n  a: &a {d_model: 8, n_layers: 2, n_heads: 1, learning_rate: 1.0e-2}\n"
+        "  b: {<<: *a, d_model: 12}\n"
+    )
+    assert list(load_study(path, ["ladder=ladder.yaml"]).sizes) == list(sizes)
+    assert load_study(path, ["ladder=merged.yaml"]).sizes["b"].n_layers == 2
 
 
 @pytest.mark.parametrize(
