@@ -39,6 +39,13 @@ def locate(source: str | Path) -> Path:
                 f"'{path}' holds no results.csv. If it is a study's run directory, "
                 f"write one with `scaling results {path}`.",
             )
+        written = results.stat().st_mtime
+        if any(s.stat().st_mtime > written + 1 for s in path.glob("*/summary.json")):
+            raise Refusal(
+                "stale-results",
+                f"'{results}' is older than a run's summary.json; bring it up to date with "
+                f"`scaling results {path}`.",
+            )
         return results
     if path.is_file():
         return path

@@ -1,4 +1,4 @@
-"""Results as rows of text and as sentences; a number never appears without its interval."""
+"""Results as rows of text and as sentences; no verdict appears without its interval."""
 
 from collections.abc import Iterable
 

@@ -33,7 +33,8 @@ def shared_exponent_shift(x_b, y_b, x_v, y_v, level: float) -> Shift:
       one size go together, with Welch-Satterthwaite degrees of freedom.
 
     In simulation the first covers 95% near m = 1 but about 90% at m >= 2 with strongly correlated
-    residuals, where the second takes over. The second alone covers 95% throughout.
+    residuals, where the second takes over. The second alone covers 95%
+    throughout; the wider of the two is deliberately conservative.
     """
     n = len(x_b)
     d = y_b - y_v

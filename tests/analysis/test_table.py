@@ -1,3 +1,4 @@
+import os
 import pickle
 
 import numpy as np
@@ -251,3 +252,14 @@ def test_baseline():
 def test_a_refusal_survives_pickling():
     error = pickle.loads(pickle.dumps(Refusal("code", "sentence")))
     assert (error.code, str(error)) == ("code", "sentence")
+
+
+def test_results_older_than_a_summary_are_refused(tmp_path):
+    results, summary = tmp_path / "results.csv", tmp_path / "cell" / "summary.json"
+    results.write_text("variant,size,train_flops,loss\nprenorm,a,1e18,2.0\n")
+    summary.parent.mkdir()
+    summary.write_text("{}")
+    assert len(load(tmp_path)) == 1
+    os.utime(summary, (results.stat().st_mtime + 60,) * 2)
+    with pytest.raises(Refusal, match=f"scaling results {tmp_path}"):
+        load(tmp_path)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -147,6 +148,15 @@ def test_a_residual_of_ones_own_trains_and_an_edit_makes_it_another(
     module.write_text(PLUG_IN.replace("FACTOR", "0.25"))
     done = command("launch", study, check=False)
     assert done.returncode == 2 and "half/s0 with another configuration" in done.stderr
+
+
+def test_the_readmes_own_residual_works_as_written(raw_study, write_study, command, tmp_path):
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (tmp_path / "mine.py").write_text(readme.split("```python\n")[1].split("```")[0])
+    raw_study["sizes"] = {"d8": raw_study["sizes"]["d8"]}
+    raw_study["variants"] = {"scaled": {"residual": "mine:Scaled"}}
+    raw_study["baseline"] = "scaled"
+    assert "1 of 1 cells done, 0 failed" in command("launch", write_study(raw_study)).stdout
 
 
 UNFINISHED = """

@@ -142,7 +142,7 @@ def test_overrides_reach_every_section(raw_study, write_study):
 
 def test_yaml_may_merge_and_a_ladder_be_overridden(raw_study, write_study, tmp_path):
     sizes = raw_study.pop("sizes")
-    (tmp_path / "ladder.yaml").write_text(yaml.safe_dump({"sizes": sizes}))
+    (tmp_path / "ladder.yaml").write_text(yaml.safe_dump({"sizes": sizes}, sort_keys=False))
     path = write_study({**raw_study, "ladder": "none.yaml"})
     (tmp_path / "merged.yaml").write_text(
         "sizes:\n  a: &a {d_model: 8, n_layers: 2, n_heads: 1, learning_rate: 1.0e-2}\n"
