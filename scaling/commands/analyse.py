@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 SCHEMA_VERSION = 1
-MAX_WIDTH = 100  # columns; also where output is piped
 
 Source = Annotated[
     str, typer.Argument(help="Run directory, CSV file, or published table (attnres_table2).")
@@ -169,35 +168,27 @@ def _document(df, options: dict) -> dict:
 def _write_json(source: str, name: str, document: dict) -> Path | None:
     if not Path(source).is_dir():
         return None
-    path = Path(source) / name
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(document, indent=2) + "\n")
-    part.replace(path)
-    return path
+    from scaling.files import write_json
 
-
-def _console():
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    console.width = min(console.width, MAX_WIDTH) if console.is_terminal else MAX_WIDTH
-    return console
+    write_json(Path(source) / name, document)
+    return Path(source) / name
 
 
 def _table(title: str, rows: list[dict[str, str]]) -> None:
-    from rich.table import Table
+    from scaling.console import make_console, make_table
 
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for i, column in enumerate(rows[0]):
-        table.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
+    columns = {name: "right" if i else "left" for i, name in enumerate(rows[0])}
+    table = make_table(title, columns)
     for row in rows:
         # The interval goes below its value, which keeps four columns of them within the width.
         table.add_row(*(cell.replace(" [", "\n[") for cell in row.values()))
-    _console().print(table)
+    make_console().print(table)
 
 
 def _say(sentences: list[str], bold: bool = False) -> None:
     from rich.text import Text
 
+    from scaling.console import make_console
+
     for sentence in sentences:
-        _console().print(Text(sentence, style="bold" if bold else ""))
+        make_console().print(Text(sentence, style="bold" if bold else ""))

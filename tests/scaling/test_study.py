@@ -36,12 +36,14 @@ def test_the_cpu_study_spans_what_a_scaling_law_needs():
         assert cell.tokens / n == pytest.approx(20, rel=0.01)
 
 
-def wrong(change):
-    def edit(raw):
-        change(raw)
-        return raw
-
-    return edit
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_learning_rates_follow_from_the_sweep_in_the_ladder(path):
+    """Within 0.01 nats of the best rate that was tried."""
+    study = load_study(path)
+    assert study.learning_rate_sweep
+    for size, losses in study.learning_rate_sweep.items():
+        chosen = study.sizes[size].learning_rate
+        assert losses[chosen] <= min(losses.values()) + 0.01, size
 
 
 BAD = {
