@@ -1,5 +1,6 @@
 """The command as a user meets it: a whole study, a kill, a relaunch, and every kind of refusal."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -259,6 +260,16 @@ def test_a_second_launch_is_told_who_holds_the_study(raw_study, write_study, com
     assert first.returncode == 130, out
 
 
+def worker_of(launcher: int) -> int:
+    """The process id of a launcher's worker. (`ps` cuts its lines where there is no terminal.)"""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # gone meanwhile
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == launcher and b"spawn_main" in (folder / "cmdline").read_bytes():
+                return int(folder.name)
+    raise AssertionError("the launcher has no worker")
+
+
 def test_a_dead_worker_fails_its_cell_and_the_grid_goes_on(
     raw_study, write_study, tmp_path, command
 ):
@@ -266,11 +277,7 @@ def test_a_dead_worker_fails_its_cell_and_the_grid_goes_on(
     process = start(study, tmp_path / "runs")
     run = tmp_path / "runs" / "micro"
     wait_for(lambda: any(run.glob("*attnres_full*/metrics.jsonl")), process)
-    children = subprocess.run(
-        ["ps", "-o", "pid=,args=", "--ppid", str(process.pid)], capture_output=True, text=True
-    )
-    workers = [line.split()[0] for line in children.stdout.splitlines() if "spawn_main" in line]
-    os.kill(int(workers[0]), signal.SIGKILL)
+    os.kill(worker_of(process.pid), signal.SIGKILL)
     out, _ = process.communicate(timeout=240)
     assert process.returncode == 1
     assert "attnres_full/s0: failed: its process was killed by signal 9" in out
