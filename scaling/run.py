@@ -76,7 +76,7 @@ def run_cell(
         eval_step = program.compile_eval(state["params"], program.put(validation[0]))
     with clock.measure("validate"):
         losses = _validate(program, eval_step, state["params"], validation)
-    ledger.write_summary(cell, _summary(cell, corpus, clock, state["params"], losses))
+    ledger.write_summary(cell, _summary(cell, corpus, clock, state["params"], validation, losses))
 
 
 class Clock:
@@ -158,23 +158,15 @@ def _validate(program, eval_step, params, batches) -> dict:
     return {"val_loss": float(total.sum() / count.sum()), "val_loss_sem": sem, "nats": total.sum()}
 
 
-def _summary(cell: Cell, corpus: Corpus, clock: Clock, params: dict, losses: dict) -> dict:
+def _summary(
+    cell: Cell, corpus: Corpus, clock: Clock, params: dict, validation: list[dict], losses: dict
+) -> dict:
     """What results.csv is made of."""
     n_params, n_non_embedding = count_params(cell.model)
     seconds, device = clock.seconds, jax.local_devices()[0]
     peak = peak_flops()
     per_second = train_flops(cell.model, cell.tokens, "with_head") / seconds["train"]
-    targets = np.concatenate(
-        [
-            batch["tokens"][:, 1:][batch["weights"] > 0]
-            for batch in validation_batches(
-                corpus,
-                seq_len=cell.data.seq_len,
-                batch_size=cell.train.batch_size,
-                n_tokens=cell.data.validation_tokens,
-            )
-        ]
-    )
+    targets = np.concatenate([batch["tokens"][:, 1:][batch["weights"] > 0] for batch in validation])
     return {
         "n_params": n_params,
         "n_params_non_embedding": n_non_embedding,
