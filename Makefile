@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-fast lint bench lock clean
+.PHONY: setup demo test test-fast test-tpu lint bench lock clean
 
 setup: $(STAMP)
 
@@ -27,10 +27,19 @@ demo: $(STAMP)
 	$(BIN)/scaling plot runs/demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadscope
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not tpu_aot"
+
+# Compiles kernels and training steps for TPUs, with their real compiler and without a TPU.
+test-tpu: $(VENV)/.installed-tpu
+	$(BIN)/python -m pytest -m tpu_aot
+
+$(VENV)/.installed-tpu: $(STAMP) requirements-tpu.lock
+	@echo "Installing the TPU compiler into $(VENV), once ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-tpu.lock
+	@touch $@
 
 test-fast: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow and not tpu_aot"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -39,10 +48,14 @@ lint: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m scaling.bench
 
-# Needs uv; run it after changing dependencies, then `make test`.
+# Needs uv; run it after changing dependencies, then `make test`. What the TPU compiler needs beyond
+# the rest has a lock of its own: other users need not load it.
+LOCK := uv pip compile pyproject.toml --group dev --extra bpe --universal --python-version 3.11 \
+	  --generate-hashes --no-annotate --no-header --quiet
 lock:
-	uv pip compile pyproject.toml --group dev --all-extras --universal --python-version 3.11 \
-	  --generate-hashes --no-annotate --no-header --upgrade -o requirements.lock
+	$(LOCK) --upgrade -o requirements.lock
+	$(LOCK) --extra tpu-aot -c requirements.lock | \
+	  awk '/^[a-z]/ { keep = /^libtpu/ } keep' > requirements-tpu.lock
 
 clean:
 	rm -rf $(VENV) .jax_cache .pytest_cache .ruff_cache .hypothesis

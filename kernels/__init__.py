@@ -1,5 +1,23 @@
 """Depth attention: softmax over depth of earlier outputs. Imports jax only."""
 
-from kernels.depth_attention import depth_attention, mix, score
+from kernels.depth_attention import (
+    IMPLEMENTATIONS,
+    best_implementation,
+    depth_attention,
+    merge,
+    merge_one,
+    merge_source,
+    mix,
+    score,
+)
 
-__all__ = ["depth_attention", "mix", "score"]
+__all__ = [
+    "IMPLEMENTATIONS",
+    "best_implementation",
+    "depth_attention",
+    "merge",
+    "merge_one",
+    "merge_source",
+    "mix",
+    "score",
+]

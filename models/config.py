@@ -4,6 +4,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from kernels import IMPLEMENTATIONS, best_implementation
+
 
 class Strict(BaseModel):
     """Unknown keys are errors and values do not change."""
@@ -30,8 +32,12 @@ class ModelSpec(Strict):
     tie_embeddings: bool = False
     norm_eps: float = Field(default=1e-6, gt=0)
     dtype: Literal["float32", "bfloat16"] = "float32"
-    remat: Literal["none", "layer"] = "none"
+    # What backward computes again, as one piece; block: from one source to the next (a layer in
+    # variants without blocks).
+    remat: Literal["none", "layer", "block"] = "none"
     scan: bool = True  # over layers, where the residual connection allows it
+    # Of depth attention; auto is the best of the platform that runs it.
+    implementation: Literal["auto", *IMPLEMENTATIONS] = "auto"
 
 
 class ModelConfig(ModelSpec):
@@ -45,6 +51,12 @@ class ModelConfig(ModelSpec):
     n_kv_heads: int = Field(gt=0)
     d_ff: int = Field(gt=0)
     residual: ResidualSpec
+
+    def on_platform(self, platform: str) -> Self:
+        """This model with the implementation that "auto" stands for on "cpu", "gpu" or "tpu"."""
+        if self.implementation != "auto":
+            return self
+        return self.model_copy(update={"implementation": best_implementation(platform)})
 
     @property
     def head_dim(self) -> int:

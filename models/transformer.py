@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 from models.config import ModelConfig
 from models.layers import Layer, RMSNorm
 from models.params import fan_in, param
-from models.residuals import Residual, State, find, is_scanned
+from models.residuals import Residual, State, find
 
 EMBEDDING_STD = 0.02
 RESIDUAL_STREAM = 0xD  # keeps the residual's draws apart from the shared parameters'
@@ -24,6 +24,7 @@ class Transformer(nnx.Module):
     """
 
     def __init__(self, cfg: ModelConfig, key: jax.Array):
+        cfg = cfg.on_platform(jax.default_backend())
         k_embed, k_layers, k_head = jax.random.split(key, 3)
         V, D = cfg.vocab_size, cfg.d_model
         normal = jax.nn.initializers.normal(EMBEDDING_STD)
@@ -42,15 +43,11 @@ class Transformer(nnx.Module):
         cfg, residual = self.cfg, self.residual
         state = residual.init(self.embed[tokens_BT].astype(cfg.dtype))
         segments = residual.segments(cfg)
-        stacks = _stacks(self.layers, cfg, segments)
+        stacks = _stacks(self.layers, residual, segments)
+        remat_blocks = cfg.remat == "block" and len(segments) > 1
+        run = jax.checkpoint(_run_segment, static_argnums=3) if remat_blocks else _run_segment
         for segment in segments:
-            state = residual.begin(state, segment)
-            if is_scanned(cfg, segment):
-                state = _scan(residual, state, segment, stacks[segment.start // 2])
-            else:
-                for layer, sites in itertools.groupby(segment, key=lambda site: site // 2):
-                    state = _run(residual, state, stacks[layer], list(sites))
-            state = residual.end(state, segment)
+            state = run(residual, state, stacks[segment], segment)
         x_BTD = self.final_norm(residual.readout(state))
         head_DV = self.embed[...].T if cfg.tie_embeddings else self.head[...]
         return jnp.einsum(
@@ -60,19 +57,33 @@ class Transformer(nnx.Module):
 
 def make_residual(cfg: ModelConfig, key: jax.Array) -> Residual:
     """The residual connection of a model made from `key`, with its own parameters."""
+    cfg = cfg.on_platform(jax.default_backend())
     return find(cfg.residual.name)(cfg, jax.random.fold_in(key, RESIDUAL_STREAM))
 
 
-def _run(residual: Residual, state: State, layer: Layer, sites: list) -> State:
-    """The sublayers `sites` of one layer."""
+def _run_segment(residual: Residual, state: State, layers: list[Layer], segment: range) -> State:
+    """All sublayers of a segment, in one scan or one after the other."""
+    state = residual.begin(state, segment)
+    if residual.is_scanned(residual.cfg, segment):
+        state = _scan(residual, state, segment, layers[0])
+    else:
+        by_layer = itertools.groupby(segment, key=lambda site: site // 2)
+        for layer, (_, sites) in zip(layers, by_layer, strict=True):
+            state = _run(residual, state, layer, list(sites), segment.start)
+    return residual.end(state, segment)
+
+
+def _run(residual: Residual, state: State, layer: Layer, sites: list, first: int) -> State:
+    """The sublayers `sites` of one layer, in a segment that starts at `first`."""
 
     def run(residual: Residual, layer: Layer, state: State) -> State:
         for site in sites:
             sublayer = layer.sublayers[site % 2]
-            state = residual.write(state, site, sublayer(residual.read(state, site)))
+            y_BTD = sublayer(residual.read(state.row(site - first), site))
+            state = residual.write(state, site, y_BTD)
         return state
 
-    if residual.cfg.remat == "layer":
+    if _remat_layers(residual):
         run = jax.checkpoint(run)
     return run(residual, layer, state)
 
@@ -81,33 +92,41 @@ def _scan(residual: Residual, state: State, segment: range, stack: Layer) -> Sta
     """The layers of a segment as one loop, with the history closed over."""
 
     def body(carry, step):
-        layer, first = step
-        state = State(history, carry)
+        layer, reads, first = step
+        state = State(history, carry, reads)
         for offset, sublayer in enumerate(layer.sublayers):
-            site = first + offset
-            state = residual.write(state, site, sublayer(residual.read(state, site)))
+            y_BTD = sublayer(residual.read(state.row(offset), first + offset))
+            state = residual.write(state, first + offset, y_BTD)
         return state.carry, None
 
     history = state.history
-    if residual.cfg.remat == "layer":
+    if _remat_layers(residual):
         body = jax.checkpoint(body, prevent_cse=False)
-    carry, _ = jax.lax.scan(body, state.carry, (stack, jnp.arange(segment.start, segment.stop, 2)))
+    reads = jax.tree.map(lambda x: x.reshape(-1, 2, *x.shape[1:]), state.reads)  # [layer, site, ..]
+    steps = (stack, reads, jnp.arange(segment.start, segment.stop, 2))
+    carry, _ = jax.lax.scan(body, state.carry, steps)
     return State(history, carry)
 
 
-def _stacks(layers: Layer, cfg: ModelConfig, segments: list[range]) -> dict[int, Layer]:
-    """Layers by the index of the first: stacked where a scan runs over them, single elsewhere."""
-    sizes = []
+def _remat_layers(residual: Residual) -> bool:
+    cfg = residual.cfg
+    return cfg.remat == "layer" or (cfg.remat == "block" and len(residual.segments(cfg)) == 1)
+
+
+def _stacks(layers: Layer, residual: Residual, segments: list[range]) -> dict[range, list[Layer]]:
+    """Each segment's layers: one stack where a scan runs over them, single ones elsewhere."""
+    sizes = [1] * residual.cfg.n_layers  # of the stack that starts at each layer
     for segment in segments:
-        if is_scanned(cfg, segment):
-            sizes.append(len(segment) // 2)
-        else:
-            sizes += [1 for site in segment if site % 2 == 0]
+        if residual.is_scanned(residual.cfg, segment):
+            first, last = segment.start // 2, segment.stop // 2
+            sizes[first:last] = [last - first, *[0] * (last - first - 1)]
     leaves, treedef = jax.tree.flatten(layers)
+    firsts = [layer for layer, size in enumerate(sizes) if size]
     # lax.split, unlike slicing, has a concatenation for its transpose: linear in depth.
-    parts = zip(*(jax.lax.split(leaf, sizes) for leaf in leaves), strict=True)
-    firsts = itertools.accumulate(sizes, initial=0)
-    return {
-        first: treedef.unflatten(part if size > 1 else [leaf[0] for leaf in part])
-        for first, size, part in zip(firsts, sizes, parts, strict=False)
-    }
+    split = [jax.lax.split(leaf, [sizes[layer] for layer in firsts]) for leaf in leaves]
+    stacks = {}
+    for layer, *parts in zip(firsts, *split, strict=True):
+        parts = parts if sizes[layer] > 1 else [part[0] for part in parts]
+        stacks[layer] = treedef.unflatten(parts)
+    covered = {s: range(s.start // 2, (s.stop + 1) // 2) for s in segments}
+    return {s: [stacks[i] for i in layers if i in stacks] for s, layers in covered.items()}

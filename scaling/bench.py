@@ -18,6 +18,7 @@ from statistics import median
 import jax
 import numpy as np
 
+from kernels.depth_attention.bench import rows as kernel_rows
 from scaling.cells import Cell, expand
 from scaling.console import make_console, make_table
 from scaling.data import prepare, train_batches
@@ -42,12 +43,14 @@ def main() -> None:
         *(_utilisation(console, d, t) for d, t in ((256, 128), (256, 256), (512, 128))),
         _input(console),
         _fit(),
+        *kernel_rows(console, _take_turns),
     ]
     table = make_table(
         "", {"measure": "left", "value": "right", "target": "right", "floor": "right"}
     )
     for row in rows:
-        table.add_row(row["measure"], f"{row['value']:.3f}", row["target"], row["floor"])
+        value = "-" if row["value"] is None else f"{row['value']:.3f}"  # what is not installed
+        table.add_row(row["measure"], value, row["target"], row["floor"])
     console.print(table)
     machine = {
         "device": jax.devices()[0].device_kind,

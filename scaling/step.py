@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from models import ModelConfig, ResidualSpec, Transformer
 from models.params import groups
+from models.sharding import tokens_sharded
 from models.transformer import make_residual
 from scaling.cells import Cell
 from scaling.optimizer import make_optimizer
@@ -34,7 +35,8 @@ class Program:
         self.replicated = NamedSharding(mesh, PartitionSpec())
         self.by_row = NamedSharding(mesh, PartitionSpec("data")) if splits else self.replicated
         key = jax.eval_shape(lambda: jax.random.key(0))
-        abstract = jax.eval_shape(lambda k: Transformer(cell.model, k), key)
+        cfg = cell.model.on_platform(devices[0].platform)
+        abstract = jax.eval_shape(lambda k: Transformer(cfg, k), key)
         self.graphdef = nnx.split(abstract)[0]
         self.optimizer = make_optimizer(cell.train, cell.steps, groups(abstract))
 
@@ -55,7 +57,8 @@ class Program:
 
     def _nll(self, params: dict, batch: Batch) -> tuple[Array, Array]:
         tokens = batch["tokens"]
-        logits_BTV = nnx.merge(self.graphdef, params)(tokens[:, :-1])
+        with tokens_sharded(self.by_row if self.by_row.mesh.size > 1 else None):
+            logits_BTV = nnx.merge(self.graphdef, params)(tokens[:, :-1])
         nll_BT = optax.softmax_cross_entropy_with_integer_labels(logits_BTV, tokens[:, 1:])
         return nll_BT, batch.get("weights", jnp.ones_like(nll_BT))
 

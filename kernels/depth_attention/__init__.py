@@ -1,6 +1,17 @@
 """h = sum_i softmax_i(w . RMSNorm_g(v_i)) v_i over the sources v_i of one token."""
 
-from kernels.depth_attention.direct import depth_attention
+from kernels.depth_attention.api import IMPLEMENTATIONS, best_implementation, depth_attention
+from kernels.depth_attention.merge import merge, merge_one
+from kernels.depth_attention.merge_source import merge_source
 from kernels.depth_attention.scored import mix, score
 
-__all__ = ["depth_attention", "mix", "score"]
+__all__ = [
+    "IMPLEMENTATIONS",
+    "best_implementation",
+    "depth_attention",
+    "merge",
+    "merge_one",
+    "merge_source",
+    "mix",
+    "score",
+]

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kernels.depth_attention.row_sums import row_sums
+
 
 def score(
     value: Float[Array, "*BT D"], queries: Float[Array, "Q D"], *, eps: float = 1e-6
@@ -64,6 +66,8 @@ def _mix(values, logits):
             "one logit array a source, and at least one source, are needed."
         )
     weights = jax.nn.softmax(jnp.stack(logits), axis=0)
+    # Where all logits are -inf there is no source, and a read of none is 0.
+    weights = jnp.where(jnp.isneginf(jnp.stack(logits)).all(axis=0), 0.0, weights)
     # Without the barrier XLA computes all n weights again inside every kernel that uses one.
     weights = jax.lax.optimization_barrier(weights)
     out = sum(w[..., None] * v.astype(jnp.float32) for w, v in zip(weights, values, strict=True))
@@ -72,8 +76,9 @@ def _mix(values, logits):
 
 def _mix_backward(saved, d_out):
     values, logits, weights = saved
-    d_out = d_out.astype(jnp.float32)
-    d_weights = jnp.stack([jnp.sum(d_out * v.astype(jnp.float32), axis=-1) for v in values])
+    # Without it XLA for TPU shares with forward, and so stores, fp32 copies of the sources.
+    values, d_out = jax.lax.optimization_barrier(values), d_out.astype(jnp.float32)
+    d_weights = jnp.stack(row_sums([d_out * v.astype(jnp.float32) for v in values]))
     d_logits = weights * (d_weights - jnp.sum(weights * d_weights, axis=0, keepdims=True))
     d_logits = jax.lax.optimization_barrier(d_logits)
     d_values = [

@@ -9,7 +9,7 @@ import jax
 from flax import nnx
 
 from models.config import ModelConfig
-from models.residuals.base import Residual, State, is_scanned
+from models.residuals.base import Residual, State
 
 BUILT_IN = {
     "prenorm": "models.residuals.prenorm:PreNorm",
@@ -25,7 +25,6 @@ __all__ = [
     "State",
     "check_parameters",
     "find",
-    "is_scanned",
     "source_sha256",
 ]
 

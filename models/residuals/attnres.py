@@ -5,39 +5,44 @@ block, the partial sum so far is one source more. Blocks of one sublayer give Fu
 Where the paper is silent: a read comes before its block is closed; a block starts without any
 partial sum (a zero source would take softmax mass); the first read is the embedding itself; the
 readout has a query of its own over every source; keys are normalised, values and logits not scaled.
+
+Two schedules give the same numbers. Kernels that read a source once for several queries make the
+finished sources' part of all reads of a block at its start (phase one), to which each read adds
+the partial sum (phase two; Alg. 1). XLA alone reads a source once a query in any case; there a
+source is scored against all later reads when it is finished, and a read mixes all sources at once.
 """
 
-from dataclasses import dataclass
-from functools import partial
+from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from kernels import mix, score
+from kernels import depth_attention, merge_one, mix, score
 from models.params import param
-from models.residuals.base import Residual, Site, State, is_scanned
+from models.residuals.base import Residual, State
+from models.sharding import token_sharding
 
 
-@partial(
-    jax.tree_util.register_dataclass, data_fields=["value_BTD", "logits_QBT"], meta_fields=["first"]
-)
-@dataclass(frozen=True)
-class Source:
-    """A finished source, scored against every read that can still come."""
+class Source(NamedTuple):
+    """A finished source; where reads are direct, with its logits against all later reads."""
 
     value_BTD: Float[Array, "B T D"]
-    logits_QBT: Float[Array, "Q B T"]
-    first: int  # the read that row 0 of the logits belongs to
+    logits_RBT: Float[Array, "R B T"] | None  # the last row is the readout's
 
-    def logit(self, site: Site) -> Float[Array, "B T"]:
-        """The logit of this source at one read."""
-        row = site - self.first
-        if isinstance(row, int):
-            return self.logits_QBT[row]
-        # Read 0 has no row: in a scan it takes row 0, whose weight is one among one source.
-        return jax.lax.dynamic_index_in_dim(self.logits_QBT, jnp.maximum(row, 0), keepdims=False)
+
+class Reads(NamedTuple):
+    """What reads know when their segment begins, one row a read."""
+
+    query_SD: Float[Array, "S D"]  # times the key gain
+    # Phase one, the reads of all finished sources: [S, B, T, D], or S arrays, or no phase one.
+    seen: Float[Array, "S B T D"] | tuple[Float[Array, "B T D"], ...] | None
+    logits: tuple[Float[Array, "S B T"], ...]  # of `seen` (its lse), or of each finished source
+
+    def row(self, index) -> "Reads":
+        """What one read knows."""
+        seen = None if self.seen is None else self.seen[index]
+        return Reads(self.query_SD[index], seen, tuple(z[index] for z in self.logits))
 
 
 class AttnResBlock(Residual):
@@ -77,8 +82,7 @@ class AttnResBlock(Residual):
 
     @classmethod
     def segments(cls, cfg):
-        S = cls.block_size(cfg)
-        return [range(start, start + S) for start in range(0, cfg.n_sublayers, S)]
+        return _split(cfg.n_sublayers, cls.block_size(cfg))
 
     @classmethod
     def n_sources(cls, cfg) -> list[int]:
@@ -86,42 +90,83 @@ class AttnResBlock(Residual):
         S = cls.block_size(cfg)
         return [1 + site // S + (site % S > 0) for site in range(cfg.n_sublayers + 1)]
 
-    def _score(self, value_BTD, reads: slice) -> Float[Array, "Q B T"]:
+    @property
+    def two_phase(self) -> bool:
+        """Whether the kernels take several queries in one pass; see the head of this file."""
+        return self.cfg.implementation != "xla"
+
+    def _finished(self, value_BTD, first: int) -> Source:
+        """The source that reads `first` and later will see."""
+        return Source(
+            value_BTD, None if self.two_phase else self._score(value_BTD, slice(first, None))
+        )
+
+    def _score(self, value_BTD, reads: slice) -> Float[Array, "S B T"]:
         return score(value_BTD, self.query[reads] * self.gain[reads], eps=self.cfg.norm_eps)
 
     def init(self, x_BTD):
-        return State(history=(Source(x_BTD, self._score(x_BTD, slice(1, None)), 1),), carry=None)
+        return State(history=(self._finished(x_BTD, first=0),), carry=None)
 
     def begin(self, state, segment):
-        if is_scanned(self.cfg, segment):  # a scan's carry cannot start as None; see read
-            return state._replace(carry=jnp.zeros_like(state.history[0].value_BTD))
-        return state
+        values = [source.value_BTD for source in state.history]
+        reads = slice(segment.start, segment.stop)
+        query_SD, gain_SD = self.query[reads], self.gain[reads]
+        seen = None
+        if not self.two_phase:
+            n_reads = self.cfg.n_sublayers + 1
+            rows = slice(reads.start - n_reads, (reads.stop - n_reads) or None)
+            logits = tuple(source.logits_RBT[rows] for source in state.history)
+        elif len(values) == 1:
+            logits = (self._score(values[0], reads),)
+        else:
+            seen, lse_SBT = depth_attention(
+                values,
+                query_SD,
+                gain_SD,
+                eps=self.cfg.norm_eps,
+                stacked=self.is_scanned(self.cfg, segment),
+                implementation=self.cfg.implementation,
+                sharding=token_sharding(),
+            )
+            logits = (lse_SBT,)
+        carry = state.carry
+        if self.is_scanned(self.cfg, segment):  # a scan's carry cannot start as None; see read
+            carry = jnp.zeros_like(values[0])
+        return State(state.history, carry, Reads(query_SD * gain_SD, seen, logits))
 
     def read(self, state, site):
         if isinstance(site, int) and site == 0:
             return state.history[0].value_BTD
-        values = [source.value_BTD for source in state.history]
-        logits = [source.logit(site) for source in state.history]
-        if state.carry is not None:
-            query = (self.query[site] * self.gain[site])[None]
-            logit_BT = score(state.carry, query, eps=self.cfg.norm_eps)[0]
-            if not isinstance(site, int):
-                starts_block = site % self.block_size(self.cfg) == 0
-                logit_BT = jnp.where(starts_block, -jnp.inf, logit_BT)
-            values.append(state.carry)
-            logits.append(logit_BT)
+        _, seen_BTD, logits = state.reads
+        values = [source.value_BTD for source in state.history] if seen_BTD is None else [seen_BTD]
+        more_values, more_logits = self._inside(state, site)
+        values, logits = [*values, *more_values], [*logits, *more_logits]
+        if len(values) == 1:
+            return values[0]
+        if seen_BTD is not None and len(values) == 2:
+            return merge_one(values[0], logits[0], values[1], logits[1])
         return mix(values, logits)
+
+    def _inside(self, state, site) -> tuple[list, list]:
+        """The sources of this segment that a read sees, and their logits."""
+        if state.carry is None:
+            return [], []
+        logit_BT = score(state.carry, state.reads.query_SD[None], eps=self.cfg.norm_eps)[0]
+        if not isinstance(site, int):
+            starts_block = site % self.block_size(self.cfg) == 0
+            logit_BT = jnp.where(starts_block, -jnp.inf, logit_BT)
+        return [state.carry], [logit_BT]
 
     def write(self, state, site, y_BTD):
         return state._replace(carry=y_BTD if state.carry is None else state.carry + y_BTD)
 
     def end(self, state, segment):
-        first = segment.stop
-        source = Source(state.carry, self._score(state.carry, slice(first, None)), first)
+        source = self._finished(state.carry, first=segment.stop)
         return State(history=(*state.history, source), carry=None)
 
     def readout(self, state):
-        return self.read(state, self.cfg.n_sublayers)
+        site = self.cfg.n_sublayers
+        return self.read(self.begin(state, range(site, site + 1)).row(0), site)
 
     @classmethod
     def extra_params(cls, cfg):
@@ -131,7 +176,7 @@ class AttnResBlock(Residual):
     def flops_per_token(cls, cfg):
         D, S, n_reads = cfg.d_model, cls.block_size(cfg), cfg.n_sublayers + 1
         # A source costs 2D for its RMS statistic and 2D for each read it is scored against.
-        firsts = [1, *range(S, n_reads, S)]
+        firsts = [0, *range(S, n_reads, S)]
         finished = sum(2 * D + 2 * D * (n_reads - first) for first in firsts)
         partial = (n_reads - len(firsts)) * 4 * D
         mixing = sum(D * (2 * n - 1) for n in cls.n_sources(cfg) if n > 1)
@@ -154,3 +199,38 @@ class AttnResFull(AttnResBlock):
     @classmethod
     def block_size(cls, cfg):
         return 1
+
+    @classmethod
+    def segments(cls, cfg):
+        if cfg.implementation == "xla":  # see the head of this file
+            return super().segments(cfg)
+        # Phase one reads L/G groups for all G reads of each, phase two up to G outputs a read.
+        group = 2 * max(1, round(cfg.n_sublayers**0.5 / 2))
+        return _split(cfg.n_sublayers, group)
+
+    @classmethod
+    def is_scanned(cls, cfg, segment):
+        return False  # the number of sources grows with every read
+
+    def _stop(self, site: int) -> int:
+        """Where the segment of a sublayer ends."""
+        return next(segment.stop for segment in self.segments(self.cfg) if site in segment)
+
+    def _inside(self, state, site):
+        sources = state.carry or ()
+        row = site - self._stop(site) if sources else None
+        return [s.value_BTD for s in sources], [s.logits_RBT[row] for s in sources]
+
+    def write(self, state, site, y_BTD):
+        later = slice(site + 1, self._stop(site))
+        logits = self._score(y_BTD, later) if later.start < later.stop else None
+        return state._replace(carry=(*(state.carry or ()), Source(y_BTD, logits)))
+
+    def end(self, state, segment):
+        sources = zip(state.carry, segment, strict=True)
+        finished = (self._finished(source.value_BTD, first=site + 1) for source, site in sources)
+        return State(history=(*state.history, *finished), carry=None)
+
+
+def _split(n_sublayers: int, size: int) -> list[range]:
+    return [range(start, min(start + size, n_sublayers)) for start in range(0, n_sublayers, size)]

@@ -6,15 +6,16 @@ A variant is one subclass of `Residual` in one file. The model walks the sublaye
     state = residual.init(embedding)
     for segment in residual.segments(cfg):          # ranges of sublayers
         state = residual.begin(state, segment)
-        for site in segment:
-            y = sublayer[site](residual.read(state, site))
+        for row, site in enumerate(segment):
+            y = sublayer[site](residual.read(state.row(row), site))
             state = residual.write(state, site, y)
         state = residual.end(state, segment)
     hidden = residual.readout(state)
 
 A segment of several whole layers runs as one `lax.scan`: there `site` is traced and `state.carry`
 must keep its structure. `state.history` is constant inside a segment, so the scan closes over it
-and backward never saves it once a layer.
+and backward never saves it once a layer. Of `state.reads`, which `begin` may make, each read is
+given its own `row`; in a scan it must hold arrays with one row a sublayer.
 
 Parameters are made by `models.params.param`, which names what the optimizer and the sharding must
 know. `models/residuals/prenorm.py` is the smallest example, `attnres.py` one with parameters.
@@ -36,12 +37,11 @@ class State(NamedTuple):
 
     history: Any  # constant within a segment
     carry: Any  # changes with every sublayer
+    reads: Any = None  # constant within a segment, one row a sublayer
 
-
-def is_scanned(cfg: ModelConfig, segment: range) -> bool:
-    """Whether the model runs this segment of sublayers as one `lax.scan` over layers."""
-    whole_layers = segment.start % 2 == 0 and len(segment) % 2 == 0
-    return cfg.scan and whole_layers and len(segment) > 2
+    def row(self, index) -> "State":
+        """The state that one sublayer of the segment reads."""
+        return self._replace(reads=self.reads and self.reads.row(index))
 
 
 class Residual(nnx.Module):
@@ -71,6 +71,12 @@ class Residual(nnx.Module):
     def segments(cls, cfg: ModelConfig) -> list[range]:
         """Consecutive ranges of sublayers; by default the whole depth at once."""
         return [range(cfg.n_sublayers)]
+
+    @classmethod
+    def is_scanned(cls, cfg: ModelConfig, segment: range) -> bool:
+        """Whether the model runs this segment of sublayers as one `lax.scan` over layers."""
+        whole_layers = segment.start % 2 == 0 and len(segment) % 2 == 0
+        return cfg.scan and whole_layers and len(segment) > 2
 
     def init(self, x_BTD: Float[Array, "B T D"]) -> State:
         """The state before sublayer 0, from the token embedding."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from models.residuals import attnres, find, is_scanned
+from models.residuals import attnres, find
 
 D = 16
 BLOCKS = {"full": None, "S=2": 4, "S=4": 2, "S=8": 1, "S=1": 8}
@@ -53,7 +53,7 @@ def walk(residual, x):
     for segment in residual.segments(cfg):
         state = residual.begin(state, segment)
         for site in segment:
-            inputs.append(residual.read(state, site))
+            inputs.append(residual.read(state.row(site - segment.start), site))
             state = residual.write(state, site, sublayer(site, inputs[-1], jnp))
         state = residual.end(state, segment)
     return [*inputs, residual.readout(state)]
@@ -124,7 +124,8 @@ def test_block_of_one_sublayer_is_full(make_cfg, make_model, tokens_BT):
 def test_scan_and_unrolled_give_the_same(make_cfg, make_model, tokens_BT, n_blocks):
     options = {"n_blocks": n_blocks}
     cfg = make_cfg("attnres_block", options)
-    assert all(is_scanned(cfg, segment) for segment in find("attnres_block").segments(cfg))
+    block = find("attnres_block")
+    assert all(block.is_scanned(cfg, segment) for segment in block.segments(cfg))
     scanned = logits_and_shared_gradients(make_model(cfg, spread=0.5), tokens_BT)
     unrolled = logits_and_shared_gradients(
         make_model(make_cfg("attnres_block", options, scan=False), spread=0.5), tokens_BT

@@ -1,0 +1,208 @@
+"""The TPU kernels through the TPU compiler, without a TPU: they fit, and move no byte too many."""
+
+import functools
+import importlib.util
+import os
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import topologies
+from jax.experimental.compilation_cache import compilation_cache
+from jax.experimental.layout import Format, Layout
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from kernels import merge_source
+from kernels.depth_attention import merge_tpu, pallas_tpu
+from kernels.depth_attention.base import Scores
+
+pytestmark = [
+    pytest.mark.tpu_aot,
+    pytest.mark.skipif(
+        importlib.util.find_spec("libtpu") is None, reason="needs the extra tpu-aot: make test-tpu"
+    ),
+]
+BF16, F32, MIB = jnp.bfloat16, jnp.float32, 2**20
+# n sources, S reads, d_model, dtype, tokens
+SHAPES = {
+    "kimi_48b": (10, 6, 2304, BF16, 4096),
+    "436m": (9, 4, 1168, BF16, 1000),
+    "194m_full": (25, 1, 896, BF16, 2048),
+    "deep_and_wide": (64, 1, 8192, BF16, 1024),
+    "deep_and_wide_fp32": (64, 1, 8192, F32, 256),
+    "many_reads": (12, 8, 4096, BF16, 500),
+    "one_token": (2, 3, 120, F32, 1),
+}
+shapes = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+tpus = pytest.mark.parametrize("tpu", ["v5e:2x2", "v5p:2x2x1"])
+extras = pytest.mark.parametrize("extra", [False, True], ids=["plain", "extra"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_compile_cache():
+    """Programs for a device that is not there go into the cache, and do not come out."""
+    before = jax.config.jax_enable_compilation_cache
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()
+    yield
+    jax.config.update("jax_enable_compilation_cache", before)
+    compilation_cache.reset_cache()
+
+
+@functools.cache
+def devices(tpu):
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # else libtpu asks the network where it runs
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # else it locks out other test workers
+    return np.array(topologies.get_topology_desc(platform="tpu", topology_name=tpu).devices)
+
+
+@pytest.fixture
+def array(tpu):
+    """Arguments in row-major order: left alone, XLA stores an entry argument as it pads least."""
+    sharding = NamedSharding(Mesh(devices(tpu)[:1], ("x",)), P())
+
+    def make(shape, dtype=F32):
+        layout = Format(Layout(tuple(range(len(shape)))), sharding)
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=layout)
+
+    return make
+
+
+def forward(values, queries, norm_gain):
+    save = norm_gain is not None
+    return pallas_tpu.forward(values, queries, eps=1e-6, norm_gain=norm_gain, save_scores=save)
+
+
+def backward(values, queries, scores, d_out, d_lse):
+    return pallas_tpu.backward(values, queries, None, None, scores, d_out, d_lse, eps=1e-6)
+
+
+def check(function, args, shape, moved):
+    """Compiles; the kernel counts `moved` bytes, and around it are only the scalars of a token.
+
+    Returns the bytes moved around it.
+    """
+    n, S, D, _, N = shape
+    (kernel,) = (
+        e for e in jax.make_jaxpr(function)(*args).eqns if e.primitive.name == "pallas_call"
+    )
+    estimate = kernel.params["cost_estimate"]
+    assert estimate.bytes_accessed == moved
+    row_major = jax.tree.map(
+        lambda x: Format(Layout(tuple(range(x.ndim))), args[1].sharding),
+        jax.eval_shape(function, *args),
+    )
+    compiled = jax.jit(function, out_shardings=row_major).lower(*args).compile()
+    # A token's row of scalars is stored in whole registers of 128 lanes.
+    scalars = -(-N // 8) * 8 * 512 * (3 + -(-S * n // 128)) + MIB
+    assert compiled.memory_analysis().temp_size_in_bytes < scalars
+    cost = compiled.cost_analysis()
+    assert moved <= cost["bytes accessed"] < moved + 6 * scalars
+    assert cost["flops"] == pytest.approx(estimate.flops, rel=0.02, abs=1e5)
+    source = rf"= \w+\[(\d+,)?{N},{D}\]\S* (copy|transpose|pad|concatenate)\("
+    assert not re.search(source, compiled.as_text())
+    return cost["bytes accessed"] - moved
+
+
+@tpus
+@shapes
+@extras
+def test_forward_reads_each_source_once(array, shape, extra):
+    n, S, D, dtype, N = shape
+    values, queries = [array((N, D), dtype)] * n, array((S, D))
+    size = jnp.dtype(dtype).itemsize
+    moved = (n + S) * N * D * size + 4 * S * (D + N)
+    if extra:
+        moved += S * N * D * size + 4 * S * D + 4 * n * N * (1 + S)
+    check(forward, (values, queries, array((S, D)) if extra else None), shape, moved)
+
+
+@tpus
+@shapes
+@extras
+def test_backward_reads_each_source_once(array, tpu, shape, extra):
+    n, S, D, dtype, N = shape
+    scores = Scores(array((n, N)), array((n, S, N))) if extra else None
+    args = [array((N, D), dtype)] * n, array((S, D)), scores, array((S, N, D), dtype), array((S, N))
+    chunks = 1 if N == 1 else 2
+    moved = (2 * n + S) * N * D * jnp.dtype(dtype).itemsize + 4 * S * (D + N + chunks * D)
+    check(backward, args, shape, moved + (4 * n * N * (1 + S) if extra else 0))
+
+
+@tpus
+def test_both_compile_inside_shard_map(tpu):
+    mesh = Mesh(devices(tpu), ("x",))
+
+    def step(values, queries, d_out, d_lse):
+        result = forward(values, queries, queries)
+        grads, d_queries = backward(values, queries, result.scores, d_out, d_lse)
+        return result.normed, grads, jax.lax.psum(d_queries, "x")
+
+    sharded = jax.shard_map(
+        step,
+        mesh=mesh,
+        in_specs=(P("x"), P(), P(None, "x"), P(None, "x")),
+        out_specs=(P(None, "x"), P("x"), P()),
+    )
+
+    def array(shape, dtype, *spec):
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
+
+    values = [array((4096, 256), BF16, "x")] * 5
+    rest = array((2, 256), F32), array((2, 4096, 256), BF16, None, "x"), array((2, 4096), F32)
+    text = jax.jit(sharded).lower(values, *rest).compile().as_text()
+    assert "all-reduce" in text and "all-gather" not in text
+
+
+@tpus
+@pytest.mark.parametrize(("N", "D"), [(1000, 1168), (1024, 8192)])
+def test_merge_reads_and_writes_each_row_once(array, tpu, N, D):
+    """Around the kernel, a token's scalar is only moved to or from a register of its own."""
+    row, lse, query = array((N, D), BF16), array((N,)), array((D,))
+    shape, scalars, vectors = (1, 1, D, BF16, N), 528 * N, 24 * D + 4096
+    forward, backward = (
+        functools.partial(f, eps=1e-6) for f in (merge_tpu.forward, merge_tpu.backward)
+    )
+    args = row, lse, row, query
+    assert check(forward, args, shape, 6 * N * D + 4 * (N + D)) < scalars + vectors
+    moved = 10 * N * D + 4 * (2 * N + 3 * D)
+    assert check(backward, (*args, row), shape, moved) < 2 * scalars + vectors
+
+
+@tpus
+@pytest.mark.parametrize("by", ["shard_map", "sharding"])
+def test_merge_compiles_on_several_devices(tpu, by):
+    mesh = Mesh(devices(tpu), ("x",))
+    inside = by == "shard_map"
+    sharding = None if inside else NamedSharding(mesh, P("x"))
+
+    def step(out, lse, value, query, d_h):
+        merge = functools.partial(merge_source, implementation="pallas_tpu", sharding=sharding)
+        h, vjp = jax.vjp(merge, out, lse, value, query)
+        return h, *vjp(d_h)
+
+    specs = P("x"), P("x"), P("x"), P(), P("x")
+    shapes = ((4096, 256), BF16), ((4096,), F32), ((4096, 256), BF16), ((256,), F32)
+    args = [
+        jax.ShapeDtypeStruct(*shape, sharding=NamedSharding(mesh, spec))
+        for shape, spec in zip((*shapes, shapes[0]), specs, strict=True)
+    ]
+    if inside:
+        step = jax.shard_map(step, mesh=mesh, in_specs=specs, out_specs=(P("x"), *specs[:4]))
+    text = jax.jit(step).lower(*args).compile().as_text()
+    assert "all-reduce" in text and "all-gather" not in text
+
+
+def test_what_cannot_run_says_why():
+    queries = jax.ShapeDtypeStruct((1, 4096), F32)
+
+    def why(n, D=4096, dtype=BF16):
+        return pallas_tpu.unsupported([jax.ShapeDtypeStruct((8, D), dtype)] * n, queries)
+
+    assert why(64) is None and why(3, 120) is None
+    assert "VMEM" in why(1000)
+    assert "multiple of 8" in why(3, 100)
+    assert "float16" in why(3, dtype=jnp.float16)
