@@ -17,6 +17,7 @@ from statistics import median
 
 import jax
 import numpy as np
+from rich.markup import escape
 
 from kernels.depth_attention.bench import rows as kernel_rows
 from scaling.cells import Cell, expand
@@ -50,7 +51,7 @@ def main() -> None:
     )
     for row in rows:
         value = "-" if row["value"] is None else f"{row['value']:.3f}"  # what is not installed
-        table.add_row(row["measure"], value, row["target"], row["floor"])
+        table.add_row(escape(row["measure"]), value, row["target"], row["floor"])
     console.print(table)
     machine = {
         "device": jax.devices()[0].device_kind,

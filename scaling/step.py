@@ -1,6 +1,6 @@
 """The training step and the evaluation step: plain JAX over dicts of arrays."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -21,15 +21,15 @@ Batch = dict[str, Array]
 
 
 class Program:
-    """The jitted functions of one cell, on all local devices.
+    """The jitted functions of one cell, on all local devices or on those given.
 
     The state is `{"params", "opt_state", "step"}`, nested dicts of arrays, replicated; a batch is
     `{"tokens": int32 [B, T + 1]}` and optionally `{"weights": fp32 [B, T]}`, split over "data".
     """
 
-    def __init__(self, cell: Cell):
+    def __init__(self, cell: Cell, devices: Sequence[jax.Device] | None = None):
         self.cell = cell
-        devices = np.array(jax.local_devices())
+        devices = np.array(devices or jax.local_devices())
         mesh = Mesh(devices, ("data",))
         splits = cell.train.batch_size // cell.train.accumulate % devices.size == 0
         self.replicated = NamedSharding(mesh, PartitionSpec())

@@ -81,7 +81,7 @@ def _speed(console, take_turns) -> list[dict]:
             row["measure"] += f"; worst: {worst}"
             row |= {"value": details[worst]["value"], "details": details}
         else:
-            row["measure"] += ": torch not installed: pip install '.[bench]'"
+            row["measure"] = "PyTorch eager: torch not installed: pip install '.[bench]'"
         rows.append(row)
     return rows
 

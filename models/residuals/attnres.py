@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from kernels import depth_attention, merge_one, mix, score
+from kernels import depth_attention, merge_source, mix, score
 from models.params import param
 from models.residuals.base import Residual, State
 from models.sharding import token_sharding
@@ -137,25 +137,36 @@ class AttnResBlock(Residual):
     def read(self, state, site):
         if isinstance(site, int) and site == 0:
             return state.history[0].value_BTD
-        _, seen_BTD, logits = state.reads
+        query_D, seen_BTD, logits = state.reads
         values = [source.value_BTD for source in state.history] if seen_BTD is None else [seen_BTD]
-        more_values, more_logits = self._inside(state, site)
-        values, logits = [*values, *more_values], [*logits, *more_logits]
-        if len(values) == 1:
-            return values[0]
-        if seen_BTD is not None and len(values) == 2:
-            return merge_one(values[0], logits[0], values[1], logits[1])
-        return mix(values, logits)
+        if self.two_phase:
+            return self._read_more(state, site, query_D, values[0], logits[0])
+        if state.carry is not None:
+            logit_BT = score(state.carry, query_D[None], eps=self.cfg.norm_eps)[0]
+            if not isinstance(site, int):
+                logit_BT = jnp.where(self._starts_block(site), -jnp.inf, logit_BT)
+            values, logits = [*values, state.carry], [*logits, logit_BT]
+        return mix(values, logits) if len(values) > 1 else values[0]
 
-    def _inside(self, state, site) -> tuple[list, list]:
-        """The sources of this segment that a read sees, and their logits."""
+    def _read_more(self, state, site, query_D, seen_BTD, lse_BT) -> Float[Array, "B T D"]:
+        """Phase two: a read of the finished sources that sees those of this segment too."""
         if state.carry is None:
-            return [], []
-        logit_BT = score(state.carry, state.reads.query_SD[None], eps=self.cfg.norm_eps)[0]
+            return seen_BTD
         if not isinstance(site, int):
-            starts_block = site % self.block_size(self.cfg) == 0
-            logit_BT = jnp.where(starts_block, -jnp.inf, logit_BT)
-        return [state.carry], [logit_BT]
+            lse_BT = jnp.where(self._starts_block(site), jnp.inf, lse_BT)
+        return merge_source(
+            seen_BTD,
+            lse_BT,
+            state.carry,
+            query_D,
+            eps=self.cfg.norm_eps,
+            implementation=self.cfg.implementation,
+            sharding=token_sharding(),
+        )
+
+    def _starts_block(self, site):
+        """Whether there is no partial sum yet; in a scan the carry is zero then."""
+        return site % self.block_size(self.cfg) == 0
 
     def write(self, state, site, y_BTD):
         return state._replace(carry=y_BTD if state.carry is None else state.carry + y_BTD)
@@ -216,10 +227,13 @@ class AttnResFull(AttnResBlock):
         """Where the segment of a sublayer ends."""
         return next(segment.stop for segment in self.segments(self.cfg) if site in segment)
 
-    def _inside(self, state, site):
-        sources = state.carry or ()
-        row = site - self._stop(site) if sources else None
-        return [s.value_BTD for s in sources], [s.logits_RBT[row] for s in sources]
+    def _read_more(self, state, site, query_D, seen_BTD, lse_BT):
+        if state.carry is None:
+            return seen_BTD
+        row = site - self._stop(site)
+        values = [seen_BTD, *(source.value_BTD for source in state.carry)]
+        logits = [lse_BT, *(source.logits_RBT[row] for source in state.carry)]
+        return mix(values, logits)
 
     def write(self, state, site, y_BTD):
         later = slice(site + 1, self._stop(site))

@@ -183,6 +183,20 @@ def test_with_a_sharding(implementation):
     assert_agrees((h, *vjp(d_h)), args, d_h)
 
 
+def test_inside_shard_map_the_query_s_gradient_is_summed_over_devices(monkeypatch):
+    """Traced with JAX's check of what varies over devices, which interpreted kernels fail."""
+    interpret(monkeypatch, False)
+    args, d_h = make_case()
+    specs = P("x"), P("x"), P("x"), P()
+
+    def step(d_h, *args):
+        return jax.vjp(partial(merge_source, implementation="pallas_tpu"), *args)[1](d_h)
+
+    mesh = Mesh(np.array(jax.devices()[:1]), ("x",))
+    step = jax.shard_map(step, mesh=mesh, in_specs=(P("x"), *specs), out_specs=specs)
+    assert "psum" in str(jax.make_jaxpr(step)(d_h, *args))
+
+
 def test_backward_of_the_kernel_keeps_the_arguments_only():
     args, _ = make_case((11,), dtype="bfloat16")
     function = partial(merge_source, implementation="pallas_tpu")
