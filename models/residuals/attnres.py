@@ -160,7 +160,7 @@ class AttnResBlock(Residual):
             state.carry,
             query_D,
             eps=self.cfg.norm_eps,
-            implementation=self.cfg.implementation,
+            implementation="xla",  # a kernel of its own would keep XLA from fusing it
             sharding=token_sharding(),
         )
 
