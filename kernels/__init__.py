@@ -6,7 +6,6 @@ from kernels.depth_attention import (
     depth_attention,
     merge,
     merge_one,
-    merge_source,
     mix,
     score,
 )
@@ -17,7 +16,6 @@ __all__ = [
     "depth_attention",
     "merge",
     "merge_one",
-    "merge_source",
     "mix",
     "score",
 ]

@@ -2,7 +2,6 @@
 
 from kernels.depth_attention.api import IMPLEMENTATIONS, best_implementation, depth_attention
 from kernels.depth_attention.merge import merge, merge_one
-from kernels.depth_attention.merge_source import merge_source
 from kernels.depth_attention.scored import mix, score
 
 __all__ = [
@@ -11,7 +10,6 @@ __all__ = [
     "depth_attention",
     "merge",
     "merge_one",
-    "merge_source",
     "mix",
     "score",
 ]

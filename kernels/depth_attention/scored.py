@@ -65,9 +65,10 @@ def _mix(values, logits):
             f"mix: {len(values)} sources and {len(logits)} logits given; "
             "one logit array a source, and at least one source, are needed."
         )
-    weights = jax.nn.softmax(jnp.stack(logits), axis=0)
+    stacked = jnp.stack(logits)
     # Where all logits are -inf there is no source, and a read of none is 0.
-    weights = jnp.where(jnp.isneginf(jnp.stack(logits)).all(axis=0), 0.0, weights)
+    absent = jnp.isneginf(stacked).all(axis=0, keepdims=True)
+    weights = jnp.where(absent, 0.0, jax.nn.softmax(stacked, axis=0))
     # Without the barrier XLA computes all n weights again inside every kernel that uses one.
     weights = jax.lax.optimization_barrier(weights)
     out = sum(w[..., None] * v.astype(jnp.float32) for w, v in zip(weights, values, strict=True))

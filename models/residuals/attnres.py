@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from kernels import depth_attention, merge_source, mix, score
+from kernels import depth_attention, merge_one, mix, score
 from models.params import param
 from models.residuals.base import Residual, State
 from models.sharding import token_sharding
@@ -142,9 +142,7 @@ class AttnResBlock(Residual):
         if self.two_phase:
             return self._read_more(state, site, query_D, values[0], logits[0])
         if state.carry is not None:
-            logit_BT = score(state.carry, query_D[None], eps=self.cfg.norm_eps)[0]
-            if not isinstance(site, int):
-                logit_BT = jnp.where(self._starts_block(site), -jnp.inf, logit_BT)
+            logit_BT = self._partial_logit(state, site, query_D)
             values, logits = [*values, state.carry], [*logits, logit_BT]
         return mix(values, logits) if len(values) > 1 else values[0]
 
@@ -152,21 +150,16 @@ class AttnResBlock(Residual):
         """Phase two: a read of the finished sources that sees those of this segment too."""
         if state.carry is None:
             return seen_BTD
-        if not isinstance(site, int):
-            lse_BT = jnp.where(self._starts_block(site), jnp.inf, lse_BT)
-        return merge_source(
-            seen_BTD,
-            lse_BT,
-            state.carry,
-            query_D,
-            eps=self.cfg.norm_eps,
-            implementation="xla",  # a kernel of its own would keep XLA from fusing it
-            sharding=token_sharding(),
-        )
+        # Plain JAX: by the TPU compiler's estimate, a kernel here costs more than it saves, since
+        # XLA then fuses neither the sum before it nor the norm after it.
+        return merge_one(seen_BTD, lse_BT, state.carry, self._partial_logit(state, site, query_D))
 
-    def _starts_block(self, site):
-        """Whether there is no partial sum yet; in a scan the carry is zero then."""
-        return site % self.block_size(self.cfg) == 0
+    def _partial_logit(self, state, site, query_D) -> Float[Array, "B T"]:
+        """Of the partial sum; -inf where there is none yet, since a scan's carry is zero then."""
+        logit_BT = score(state.carry, query_D[None], eps=self.cfg.norm_eps)[0]
+        if isinstance(site, int):
+            return logit_BT
+        return jnp.where(site % self.block_size(self.cfg) == 0, -jnp.inf, logit_BT)
 
     def write(self, state, site, y_BTD):
         return state._replace(carry=y_BTD if state.carry is None else state.carry + y_BTD)
