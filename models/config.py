@@ -32,8 +32,8 @@ class ModelSpec(Strict):
     tie_embeddings: bool = False
     norm_eps: float = Field(default=1e-6, gt=0)
     dtype: Literal["float32", "bfloat16"] = "float32"
-    # What backward computes again, as one piece; block: from one source to the next (a layer in
-    # variants without blocks).
+    # What backward computes again in one piece: nothing, a layer, or a segment of the residual
+    # connection (a block of Block AttnRes; where all depth is one segment, a layer).
     remat: Literal["none", "layer", "block"] = "none"
     scan: bool = True  # over layers, where the residual connection allows it
     # Of depth attention; auto is the best of the platform that runs it.

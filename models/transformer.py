@@ -44,8 +44,9 @@ class Transformer(nnx.Module):
         state = residual.init(self.embed[tokens_BT].astype(cfg.dtype))
         segments = residual.segments(cfg)
         stacks = _stacks(self.layers, residual, segments)
-        remat_blocks = cfg.remat == "block" and len(segments) > 1
-        run = jax.checkpoint(_run_segment, static_argnums=3) if remat_blocks else _run_segment
+        run = _run_segment
+        if _remat(residual) == "block":
+            run = jax.checkpoint(run, static_argnums=3)
         for segment in segments:
             state = run(residual, state, stacks[segment], segment)
         x_BTD = self.final_norm(residual.readout(state))
@@ -83,7 +84,7 @@ def _run(residual: Residual, state: State, layer: Layer, sites: list, first: int
             state = residual.write(state, site, y_BTD)
         return state
 
-    if _remat_layers(residual):
+    if _remat(residual) == "layer":
         run = jax.checkpoint(run)
     return run(residual, layer, state)
 
@@ -100,7 +101,7 @@ def _scan(residual: Residual, state: State, segment: range, stack: Layer) -> Sta
         return state.carry, None
 
     history = state.history
-    if _remat_layers(residual):
+    if _remat(residual) == "layer":
         body = jax.checkpoint(body, prevent_cse=False)
     reads = jax.tree.map(lambda x: x.reshape(-1, 2, *x.shape[1:]), state.reads)  # [layer, site, ..]
     steps = (stack, reads, jnp.arange(segment.start, segment.stop, 2))
@@ -108,9 +109,11 @@ def _scan(residual: Residual, state: State, segment: range, stack: Layer) -> Sta
     return State(history, carry)
 
 
-def _remat_layers(residual: Residual) -> bool:
+def _remat(residual: Residual) -> str:
+    """What backward computes again: "none", a "layer" or a "block"."""
     cfg = residual.cfg
-    return cfg.remat == "layer" or (cfg.remat == "block" and len(residual.segments(cfg)) == 1)
+    one_segment = len(residual.segments(cfg)) == 1
+    return "layer" if cfg.remat == "block" and one_segment else cfg.remat
 
 
 def _stacks(layers: Layer, residual: Residual, segments: list[range]) -> dict[range, list[Layer]]:
@@ -128,5 +131,5 @@ def _stacks(layers: Layer, residual: Residual, segments: list[range]) -> dict[ra
     for layer, *parts in zip(firsts, *split, strict=True):
         parts = parts if sizes[layer] > 1 else [part[0] for part in parts]
         stacks[layer] = treedef.unflatten(parts)
-    covered = {s: range(s.start // 2, (s.stop + 1) // 2) for s in segments}
-    return {s: [stacks[i] for i in layers if i in stacks] for s, layers in covered.items()}
+    layers_of = {s: range(s.start // 2, (s.stop + 1) // 2) for s in segments}
+    return {s: [stacks[i] for i in layers_of[s] if i in stacks] for s in segments}

@@ -21,7 +21,9 @@ Batch = dict[str, Array]
 
 
 class Program:
-    """The jitted functions of one cell, on all local devices or on those given.
+    """The jitted functions of one cell, on all local devices.
+
+    Other `devices` are those of a topology, to compile for hardware that is not here.
 
     The state is `{"params", "opt_state", "step"}`, nested dicts of arrays, replicated; a batch is
     `{"tokens": int32 [B, T + 1]}` and optionally `{"weights": fp32 [B, T]}`, split over "data".

@@ -14,6 +14,7 @@ source is scored against all later reads when it is finished, and a read mixes a
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field
@@ -25,13 +26,13 @@ from models.sharding import token_sharding
 
 
 class Source(NamedTuple):
-    """A finished source; where reads are direct, with its logits against all later reads."""
+    """A source, with its logits against the later reads that will need them."""
 
     value_BTD: Float[Array, "B T D"]
-    logits_RBT: Float[Array, "R B T"] | None  # the last row is the readout's
+    logits_RBT: Float[Array, "R B T"] | None  # up to the last such read
 
 
-class Reads(NamedTuple):
+class SegmentReads(NamedTuple):
     """What reads know when their segment begins, one row a read."""
 
     query_SD: Float[Array, "S D"]  # times the key gain
@@ -39,10 +40,10 @@ class Reads(NamedTuple):
     seen: Float[Array, "S B T D"] | tuple[Float[Array, "B T D"], ...] | None
     logits: tuple[Float[Array, "S B T"], ...]  # of `seen` (its lse), or of each finished source
 
-    def row(self, index) -> "Reads":
+    def row(self, index) -> "SegmentReads":
         """What one read knows."""
         seen = None if self.seen is None else self.seen[index]
-        return Reads(self.query_SD[index], seen, tuple(z[index] for z in self.logits))
+        return SegmentReads(self.query_SD[index], seen, tuple(z[index] for z in self.logits))
 
 
 class AttnResBlock(Residual):
@@ -90,16 +91,16 @@ class AttnResBlock(Residual):
         S = cls.block_size(cfg)
         return [1 + site // S + (site % S > 0) for site in range(cfg.n_sublayers + 1)]
 
-    @property
-    def two_phase(self) -> bool:
-        """Whether the kernels take several queries in one pass; see the head of this file."""
-        return self.cfg.implementation != "xla"
+    @classmethod
+    def is_two_phase(cls, cfg) -> bool:
+        """Whether reads are in two phases; see the head of this file."""
+        return cfg.on_platform(jax.default_backend()).implementation != "xla"
 
     def _finished(self, value_BTD, first: int) -> Source:
         """The source that reads `first` and later will see."""
-        return Source(
-            value_BTD, None if self.two_phase else self._score(value_BTD, slice(first, None))
-        )
+        if self.is_two_phase(self.cfg):
+            return Source(value_BTD, None)
+        return Source(value_BTD, self._score(value_BTD, slice(first, None)))
 
     def _score(self, value_BTD, reads: slice) -> Float[Array, "S B T"]:
         return score(value_BTD, self.query[reads] * self.gain[reads], eps=self.cfg.norm_eps)
@@ -112,8 +113,8 @@ class AttnResBlock(Residual):
         reads = slice(segment.start, segment.stop)
         query_SD, gain_SD = self.query[reads], self.gain[reads]
         seen = None
-        if not self.two_phase:
-            n_reads = self.cfg.n_sublayers + 1
+        if not self.is_two_phase(self.cfg):
+            n_reads = self.cfg.n_sublayers + 1  # rows count from the end: the readout's is the last
             rows = slice(reads.start - n_reads, (reads.stop - n_reads) or None)
             logits = tuple(source.logits_RBT[rows] for source in state.history)
         elif len(values) == 1:
@@ -132,21 +133,21 @@ class AttnResBlock(Residual):
         carry = state.carry
         if self.is_scanned(self.cfg, segment):  # a scan's carry cannot start as None; see read
             carry = jnp.zeros_like(values[0])
-        return State(state.history, carry, Reads(query_SD * gain_SD, seen, logits))
+        return State(state.history, carry, SegmentReads(query_SD * gain_SD, seen, logits))
 
     def read(self, state, site):
         if isinstance(site, int) and site == 0:
             return state.history[0].value_BTD
         query_D, seen_BTD, logits = state.reads
         values = [source.value_BTD for source in state.history] if seen_BTD is None else [seen_BTD]
-        if self.two_phase:
-            return self._read_more(state, site, query_D, values[0], logits[0])
+        if self.is_two_phase(self.cfg):
+            return self._phase_two(state, site, query_D, values[0], logits[0])
         if state.carry is not None:
             logit_BT = self._partial_logit(state, site, query_D)
             values, logits = [*values, state.carry], [*logits, logit_BT]
         return mix(values, logits) if len(values) > 1 else values[0]
 
-    def _read_more(self, state, site, query_D, seen_BTD, lse_BT) -> Float[Array, "B T D"]:
+    def _phase_two(self, state, site, query_D, seen_BTD, lse_BT) -> Float[Array, "B T D"]:
         """Phase two: a read of the finished sources that sees those of this segment too."""
         if state.carry is None:
             return seen_BTD
@@ -179,7 +180,8 @@ class AttnResBlock(Residual):
     @classmethod
     def flops_per_token(cls, cfg):
         D, S, n_reads = cfg.d_model, cls.block_size(cfg), cfg.n_sublayers + 1
-        # A source costs 2D for its RMS statistic and 2D for each read it is scored against.
+        # A source costs 2D for its RMS statistic and 2D for each read it is scored against. (Phase
+        # one takes the statistic again in every block: no new information, so it is not counted.)
         firsts = [0, *range(S, n_reads, S)]
         finished = sum(2 * D + 2 * D * (n_reads - first) for first in firsts)
         partial = (n_reads - len(firsts)) * 4 * D
@@ -206,7 +208,7 @@ class AttnResFull(AttnResBlock):
 
     @classmethod
     def segments(cls, cfg):
-        if cfg.implementation == "xla":  # see the head of this file
+        if not cls.is_two_phase(cfg):
             return super().segments(cfg)
         # Phase one reads L/G groups for all G reads of each, phase two up to G outputs a read.
         group = 2 * max(1, round(cfg.n_sublayers**0.5 / 2))
@@ -220,7 +222,7 @@ class AttnResFull(AttnResBlock):
         """Where the segment of a sublayer ends."""
         return next(segment.stop for segment in self.segments(self.cfg) if site in segment)
 
-    def _read_more(self, state, site, query_D, seen_BTD, lse_BT):
+    def _phase_two(self, state, site, query_D, seen_BTD, lse_BT):
         if state.carry is None:
             return seen_BTD
         row = site - self._stop(site)

@@ -37,11 +37,11 @@ class State(NamedTuple):
 
     history: Any  # constant within a segment
     carry: Any  # changes with every sublayer
-    reads: Any = None  # constant within a segment, one row a sublayer
+    reads: Any = None  # constant within a segment; its row(index) is what one sublayer needs
 
     def row(self, index) -> "State":
         """The state that one sublayer of the segment reads."""
-        return self._replace(reads=self.reads and self.reads.row(index))
+        return self if self.reads is None else self._replace(reads=self.reads.row(index))
 
 
 class Residual(nnx.Module):
