@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-fast test-tpu lint bench lock clean
+.PHONY: setup demo test test-fast test-tpu lint bench bench-tpu lock clean
 
 setup: $(STAMP)
 
@@ -47,6 +47,10 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m scaling.bench
+
+# Minutes a row; needs no TPU.
+bench-tpu: $(VENV)/.installed-tpu
+	JAX_PLATFORMS=cpu TPU_SKIP_MDS_QUERY=1 $(BIN)/python -m scaling.bench_tpu
 
 # Needs uv; run it after changing dependencies, then `make test`. What the TPU compiler needs beyond
 # the rest has a lock of its own: other users need not load it.
