@@ -1,9 +1,9 @@
 """`make bench-tpu`: a training step by the TPU compiler's own estimate, without a TPU.
 
 One v5p chip, d_model 1024, 16 layers, 4 sequences of 2,048 tokens, bf16; depth is unrolled, because
-the estimate counts the body of a loop once. A Pallas call enters it by the cost it declares: the
-bytes that its BlockSpecs move over the memory bandwidth, or its FLOPs over the matrix units' peak if
-that is longer. That its arithmetic runs on the vector units is not seen. Minutes a row; stored in
+the estimate counts the body of a loop once. A Pallas call enters it by the cost it declares: bytes
+moved by its BlockSpecs over the memory bandwidth, or FLOPs over the matrix units' peak if that is
+longer. That its arithmetic runs on the vector units is not seen. Minutes a row; stored in
 scaling/bench_tpu.json.
 """
 

@@ -1,5 +1,7 @@
 """Strict numerics, warnings as errors, tiny shared fixtures, one compile cache for all runs."""
 
+import functools
+import importlib.util
 import os
 from pathlib import Path
 
@@ -11,6 +13,8 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
 import jax
 import pytest
 from absl import flags
+from jax.experimental import topologies
+from jax.experimental.compilation_cache import compilation_cache
 
 flags.FLAGS.mark_as_parsed()  # grain and tfds look at absl's flags
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -41,3 +45,29 @@ def strict_dtypes(request):
     strict = any(part in request.path.parts for part in ("models", "kernels"))
     with jax.numpy_dtype_promotion("strict" if strict else "standard"):
         yield
+
+
+@pytest.fixture(scope="session")
+def tpu_devices():
+    """tpu_devices(topology_name): TPUs to compile for, that are not there."""
+    if importlib.util.find_spec("libtpu") is None:
+        pytest.skip("needs the extra tpu-aot: make test-tpu")
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # else libtpu asks the network where it runs
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # else it locks out other test workers
+
+    @functools.cache
+    def devices(topology_name: str) -> list:
+        return topologies.get_topology_desc(platform="tpu", topology_name=topology_name).devices
+
+    return devices
+
+
+@pytest.fixture(scope="module")
+def no_compile_cache():
+    """Programs for a device that is not there go into the cache, and do not come out."""
+    before = jax.config.jax_enable_compilation_cache
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()
+    yield
+    jax.config.update("jax_enable_compilation_cache", before)
+    compilation_cache.reset_cache()

@@ -1,31 +1,16 @@
-"""The public operation: checks its arguments, chooses an implementation."""
+"""The public operation, and the check of its arguments."""
 
-import difflib
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
-import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jaxtyping import Array, Float
 
-from kernels.depth_attention import pallas_gpu, pallas_tpu, reference, vjp, xla
-from kernels.depth_attention.device_local import varying_like
+from kernels.depth_attention import reference, vjp
+from kernels.depth_attention.implementations import BACKENDS, choose
 from kernels.depth_attention.pallas import Pallas
-
-IMPLEMENTATIONS = ("reference", "xla", "pallas_tpu", "pallas_gpu")
-_MODULES = {
-    "xla": xla,
-    "pallas_tpu": Pallas(pallas_tpu, platform="tpu"),
-    "pallas_gpu": Pallas(pallas_gpu, platform="cuda"),
-}
-_BEST = {"tpu": "pallas_tpu", "gpu": "pallas_gpu", "cuda": "pallas_gpu"}
-
-
-def best_implementation(platform: str) -> str:
-    """The implementation that `None` stands for on a platform ("cpu", "tpu", "gpu")."""
-    return _BEST.get(platform, "xla")
+from kernels.depth_attention.varying import varying_like
 
 
 def depth_attention(
@@ -79,34 +64,11 @@ def depth_attention(
         out, lse, *normed = reference.depth_attention(values, queries, eps=eps, norm_gain=norm_gain)
         return (out, lse, *normed) if stacked else (tuple(out), lse, *map(tuple, normed))
     queries, norm_gain = (varying_like(values[0], x) for x in (queries, norm_gain))
-    module = _MODULES[name]
+    module = BACKENDS[name]
     if isinstance(module, Pallas):
         module = replace(module, sharding=sharding)
-    out, lse, normed = vjp.attend(module, eps, save_scores, values, queries, norm_gain, stacked)
+    out, lse, normed = vjp.attend(module, eps, save_scores, stacked, values, queries, norm_gain)
     return (out, lse) if norm_gain is None else (out, lse, normed)
-
-
-def choose(values, queries, implementation: str | None) -> str:
-    """The name of the implementation to use; see `depth_attention`."""
-    if implementation is None:
-        name = best_implementation(jax.default_backend())
-        reason = _MODULES[name].unsupported(values, queries)
-        if reason is None:
-            return name
-        warnings.warn(f"depth_attention uses xla, not {name}: {reason}", stacklevel=3)
-        return "xla"
-    if implementation not in IMPLEMENTATIONS:
-        near = difflib.get_close_matches(implementation, IMPLEMENTATIONS, n=1)
-        hint = f" did you mean {near[0]!r}?" if near else ""
-        raise ValueError(
-            f"depth_attention: no implementation is called {implementation!r};{hint} "
-            f"there are {', '.join(IMPLEMENTATIONS)}, or None for the best of this platform."
-        )
-    if implementation in _MODULES:
-        reason = _MODULES[implementation].unsupported(values, queries)
-        if reason is not None:
-            raise ValueError(f"depth_attention: {implementation} cannot take this: {reason}")
-    return implementation
 
 
 def check(values, queries, gain, norm_gain=None) -> None:

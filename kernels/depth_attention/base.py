@@ -1,7 +1,7 @@
-"""What every implementation of depth attention provides: two functions over flat tokens.
+"""What an implementation with its own backward provides (all but `reference`): two functions.
 
 Dimensions: n sources, S reads (one pseudo-query each), N tokens of one device, D d_model.
-An implementation is a module with
+An implementation has
 
     forward(values, queries, *, eps, norm_gain=None, save_scores=False, stacked=True) -> Forward
     backward(values, queries, out, lse, scores, d_out, d_lse, *, eps) -> (d_values, d_queries)
@@ -14,8 +14,13 @@ Writing r_i = 1/sqrt(mean(v_i^2) + eps), z_is = r_i q_s . v_i, p_is = exp(z_is -
 
     out_s   = sum_i p_is v_i            lse_s = log sum_i exp z_is
     dp_is   = dout_s . v_i              dz_is = p_is (dp_is - dout_s . out_s + dlse_s)
-    dv_i    = sum_s p_is dout_s + r_i sum_s dz_is (q_s - z_is r_i v_i / D)
-    dq_s    = sum over tokens and i of dz_is r_i v_i
+    ddot_is = r_i dz_is                 radial_i = r_i^2 sum_s dz_is z_is / D
+    dv_i    = sum_s (p_is dout_s + ddot_is q_s) - radial_i v_i
+    dq_s    = sum over tokens and i of ddot_is v_i
+
+`xla` and `Pallas` (pallas.py) take tokens of any leading shape in place of N. The kernel modules
+behind `Pallas` take flat tokens and, for tests, `interpret`. Backward may ignore `out` and
+`lse`, as pallas_tpu does.
 """
 
 from typing import NamedTuple

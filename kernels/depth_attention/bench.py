@@ -81,7 +81,9 @@ def _speed(console, take_turns) -> list[dict]:
             row["measure"] += f"; worst: {worst}"
             row |= {"value": details[worst]["value"], "details": details}
         else:
-            row["measure"] = "PyTorch eager: torch not installed: pip install '.[bench]'"
+            row["measure"] = (
+                "PyTorch eager: torch not installed: pip install 'residual-scaling-laws[bench]'"
+            )
         rows.append(row)
     return rows
 
@@ -142,10 +144,10 @@ def _in_torch(values, query, gain, d_out) -> Callable[[], None]:
 
 
 def _timed(read: Callable[[], None]) -> Callable[[], float]:
-    def seconds() -> float:
+    def timed() -> float:
         read()  # pays for the caches, and the idling threads, that another reader left behind
         start = time.perf_counter()
         read()
         return time.perf_counter() - start
 
-    return seconds
+    return timed

@@ -62,18 +62,6 @@ def device_local(
     return run(*args)
 
 
-def varying_like(value: jax.Array, x: jax.Array | None) -> jax.Array | None:
-    """x, inside shard_map declared to vary over the mesh axes that `value` varies over.
-
-    The transpose of that declaration is the sum over devices that a gradient of x needs.
-    """
-    if x is None:
-        return None
-    of_value, of_x = (jax.typeof(a).manual_axis_type.varying for a in (value, x))
-    axes = tuple(of_value - of_x)
-    return jax.lax.pcast(x, axes, to="varying") if axes else x
-
-
 def _with_tokens(x, label, tokens):
     """x with its token dimensions reshaped to `tokens`."""
     at = label.find("t")

@@ -1,9 +1,7 @@
 """What the TPU (Mosaic) kernels share."""
 
-import functools
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
@@ -22,14 +20,3 @@ def over_lanes(D: int, C: int, body: Callable, carry):
 def row_sum(x_RC):
     """[R, 1]."""
     return jnp.sum(x_RC, axis=1, keepdims=True)
-
-
-def shape_like(value):
-    """ShapeDtypeStruct that varies over the mesh axes that `value` does (inside `shard_map`)."""
-    axes = jax.typeof(value).manual_axis_type
-    return functools.partial(jax.ShapeDtypeStruct, manual_axis_type=axes)
-
-
-def total_bytes(*arrays) -> int:
-    """Of all arrays in these trees."""
-    return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(arrays))

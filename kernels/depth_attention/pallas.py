@@ -7,12 +7,11 @@ from types import ModuleType
 from typing import Any
 
 import jax
-from jax.extend.core import Primitive
-from jax.interpreters import mlir
 from jax.sharding import NamedSharding
 
 from kernels.depth_attention.base import Forward, Scores
-from kernels.depth_attention.device_local import device_local, varying_like
+from kernels.depth_attention.device_local import device_local
+from kernels.depth_attention.refusal import refuse
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Pallas:
         self, values, queries, *, eps, norm_gain=None, save_scores=False, stacked=True
     ) -> Forward:
         """See `base.py`."""
-        n, normed, S = len(values), norm_gain is not None, len(queries)
+        n, has_norm, S = len(values), norm_gain is not None, len(queries)
         reads = ["std"] if stacked else ["td"] * S
 
         def flat(args):
@@ -42,7 +41,7 @@ class Pallas:
                 args[:n],
                 args[n],
                 eps=eps,
-                norm_gain=args[n + 1] if norm_gain is not None else None,
+                norm_gain=args[n + 1] if has_norm else None,
                 save_scores=save_scores,
                 stacked=stacked,
                 interpret=self.interpret,
@@ -51,12 +50,12 @@ class Pallas:
 
         results = self.run(
             flat,
-            [*values, queries, *([norm_gain] if normed else [])],
-            ["td"] * n + ["sd"] * (1 + normed),
-            [*reads, "st"] + reads * normed + ["nt", "nst"] * save_scores,
+            [*values, queries, *([norm_gain] if has_norm else [])],
+            ["td"] * n + ["sd"] * (1 + has_norm),
+            [*reads, "st"] + reads * has_norm + ["nt", "nst"] * save_scores,
         )
         read = 0 if stacked else (0,) * S
-        like = Forward(read, 0, read if normed else None, Scores(0, 0) if save_scores else None)
+        like = Forward(read, 0, read if has_norm else None, Scores(0, 0) if save_scores else None)
         return jax.tree.unflatten(jax.tree.structure(like), results)
 
     def backward(self, values, queries, out, lse, scores, d_out, d_lse, *, eps):
@@ -95,27 +94,11 @@ class Pallas:
             return run(args)
         outs = jax.eval_shape(run, args)
         name = self.kernel.__name__.rsplit(".", 1)[-1]
-        refuse = partial(_refuse, outs=outs, name=name, platform=self.platform)
-        branches = {self.platform: run, "default": refuse}
+        refused = partial(refuse, outs=outs, name=name, platform=self.platform)
+        branches = {self.platform: run, "default": refused}
         return jax.lax.platform_dependent(args, **branches)
 
 
-def _refuse(args, outs, name, platform):
-    avals = tuple(jax.core.ShapedArray(x.shape, x.dtype) for x in outs)
-    results = refused_p.bind(*args, outs=avals, name=name, platform=platform)
-    # Both branches must have one type, and a kernel's results vary over devices as its sources do.
-    return [varying_like(args[0], x) for x in results]
-
-
-def _lower_refused(context, *args, outs, name, platform):
-    given = ", ".join(context.module_context.platforms)
-    raise ValueError(
-        f"depth_attention: {name} exists on {platform} only, and this is compiled for {given}; "
-        "implementation=None takes what the platform has, 'xla' runs everywhere."
-    )
-
-
-refused_p = Primitive("depth_attention_refused")
-refused_p.multiple_results = True
-refused_p.def_abstract_eval(lambda *args, outs, **_: outs)
-mlir.register_lowering(refused_p, _lower_refused)
+def total_bytes(*arrays) -> int:
+    """Of all arrays in these trees."""
+    return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(arrays))

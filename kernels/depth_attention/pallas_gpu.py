@@ -10,9 +10,7 @@ program sums its own dq over its own tokens in order: no atomics, so results rep
 
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
@@ -20,44 +18,13 @@ from jax.experimental.pallas import triton as plgpu
 from jaxtyping import Array, Float
 
 from kernels.depth_attention.base import Forward, Reads, Scores
+from kernels.depth_attention.pallas import total_bytes
+from kernels.depth_attention.tiling_gpu import Plan
+from kernels.depth_attention.triton import just, make_axis, only_where, read, write
+from kernels.depth_attention.varying import shape_like
 
 F32 = jnp.float32
-REGISTERS = 65_536 * 7 // 8  # of a program; the rest is for addresses and temporaries
-PER_THREAD = 160  # of the 255 a thread can name
 OPERANDS = 500  # pointers in the 4 KiB of parameters a kernel may have
-
-
-class Plan(NamedTuple):
-    """How one pass is cut up."""
-
-    width: int  # D padded to a power of two
-    group: int  # G, queries in a tile; 0 if not even one fits
-    groups: int  # tiles that cover all queries
-    tokens: int  # of a program
-    programs: int
-    warps: int
-
-    @classmethod
-    def forward(cls, S: int, N: int, D: int) -> "Plan":
-        """Holds queries and sums of a group, a source and the next one."""
-        return cls._of(S, N, D, rows_a_query=2, other_rows=2, warps_in_all=8192)
-
-    @classmethod
-    def backward(cls, S: int, N: int, D: int) -> "Plan":
-        """Holds queries, d_out and dq of a group, a source, its gradient and the next source."""
-        # Fewer and longer programs than forward: each writes a dq of its own.
-        return cls._of(S, N, D, rows_a_query=3, other_rows=3, warps_in_all=2048)
-
-    @classmethod
-    def _of(cls, S, N, D, *, rows_a_query, other_rows, warps_in_all):
-        width, group = pl.next_power_of_2(D), pl.next_power_of_2(S)
-        while group and (rows_a_query * group + other_rows) * width > REGISTERS:
-            group //= 2
-        held = (rows_a_query * group + other_rows) * width
-        warps = max(width // 512, pl.cdiv(held, 32 * PER_THREAD))
-        warps = min(16, pl.next_power_of_2(warps))
-        tokens = pl.cdiv(N, warps_in_all // warps)
-        return cls(width, group, -(-S // max(group, 1)), tokens, pl.cdiv(N, tokens), warps)
 
 
 def unsupported(values: Sequence[Float[Array, "N D"]], queries: Float[Array, "S D"]) -> str | None:
@@ -94,14 +61,10 @@ def forward(
       save_scores: also return what `backward` would otherwise compute again.
       stacked: reads in one array [S, N, D], rather than in S arrays [N, D] copied out of it.
       interpret: as in `pl.pallas_call`.
-
-    Raises:
-      ValueError: `unsupported` has an objection.
     """
-    _check(values, queries)
     n, (N, D), S, dtype = len(values), values[0].shape, queries.shape[0], values[0].dtype
     plan = Plan.forward(S, N, D)
-    shape = _shape_like(values[0])
+    shape = shape_like(values[0])
     wide = shape((S, N, D), dtype)
     out_shape = Forward(
         out=wide,
@@ -118,7 +81,7 @@ def forward(
         compiler_params=plgpu.CompilerParams(num_warps=plan.warps, num_stages=1),
         cost_estimate=pl.CostEstimate(
             flops=n * N * D * (2 + 4 * S) + S * N * D * (1 if norm_gain is None else 5),
-            bytes_accessed=_bytes(values, queries, norm_gain, out_shape),
+            bytes_accessed=total_bytes(values, queries, norm_gain, out_shape),
             transcendentals=N * (n + 2 * n * S + 2 * S),
         ),
         interpret=interpret,
@@ -153,15 +116,11 @@ def backward(
     Returns:
       d_values, n arrays [N, D] in the dtype of the sources, and d_queries, fp32 [S, D]: a sum in a
       fixed order over this call's tokens.
-
-    Raises:
-      ValueError: `unsupported` has an objection.
     """
-    _check(values, queries)
     out, d_out = (jnp.stack(x) if isinstance(x, tuple) else x for x in (out, d_out))
     n, (N, D), S, dtype = len(values), values[0].shape, queries.shape[0], values[0].dtype
     plan = Plan.backward(S, N, D)
-    shape = _shape_like(values[0])
+    shape = shape_like(values[0])
     # The last is where groups of queries add up what each contributes to the sources' gradients.
     sums = shape((plan.programs, n, D), F32) if plan.groups > 1 else None
     out_shape = ([shape((N, D), dtype)] * n, shape((plan.programs, S, D), F32), sums)
@@ -172,7 +131,9 @@ def backward(
         compiler_params=plgpu.CompilerParams(num_warps=plan.warps, num_stages=1),
         cost_estimate=pl.CostEstimate(
             flops=n * N * D * (4 + (8 if scores is not None else 10) * S),
-            bytes_accessed=_bytes(values, queries, out, lse, scores, d_out, d_lse, out_shape[:2]),
+            bytes_accessed=total_bytes(
+                values, queries, out, lse, scores, d_out, d_lse, out_shape[:2]
+            ),
             transcendentals=N * n * (S + (scores is None)),
         ),
         interpret=interpret,
@@ -183,9 +144,9 @@ def backward(
 
 def _forward_kernel(v_nND, q_SD, gain_SD, *to, plan, eps):
     to, (N, D), S = Forward(*to), v_nND[0].shape, q_SD.shape[0]
-    lane = _axis(0, plan.width, D, axis=1)
-    query = _axis(pl.program_id(0) * plan.group, plan.group, S, axis=0)
-    q_GW = _read(q_SD, query, lane)
+    lane = make_axis(0, plan.width, D, axis=1)
+    query = make_axis(pl.program_id(0) * plan.group, plan.group, S, axis=0)
+    q_GW = read(q_SD, query, lane)
 
     def visit(t):
         for i, v_1W in _one_ahead(v_nND, t, lane):
@@ -202,14 +163,14 @@ def _forward_kernel(v_nND, q_SD, gain_SD, *to, plan, eps):
                 top_G1 = new_G1
             if to.scores:
                 # Every group writes the same number here.
-                _write(to.scores.rstd, rstd_11, i, _just(t))
-                _write(to.scores.logits, z_G1, i, query, t)
+                write(to.scores.rstd, rstd_11, i, just(t))
+                write(to.scores.logits, z_G1, i, query, t)
         out_GW = sum_GW * (1.0 / total_G1)
-        _write(to.out, out_GW, query, t, lane)
-        _write(to.lse, top_G1 + jnp.log(total_G1), query, t)
+        write(to.out, out_GW, query, t, lane)
+        write(to.lse, top_G1 + jnp.log(total_G1), query, t)
         if gain_SD is not None:
             scale_G1 = lax.rsqrt(_dot(out_GW, out_GW) / D + eps)
-            _write(to.normed, out_GW * scale_G1 * _read(gain_SD, query, lane), query, t, lane)
+            write(to.normed, out_GW * scale_G1 * read(gain_SD, query, lane), query, t, lane)
 
     _over_tokens(pl.program_id(1), plan, N, lambda t, none: visit(t), None)
 
@@ -220,34 +181,35 @@ def _backward_kernel(
     (out_SND, lse_SN, scores), (dout_SND, dlse_SN) = saved, cotangents
     (N, D), S = v_nND[0].shape, q_SD.shape[0]
     program, shared = pl.program_id(0), plan.groups > 1
-    lane = _axis(0, plan.width, D, axis=1)
+    lane = make_axis(0, plan.width, D, axis=1)
 
     def tile(g):
-        return _axis(g * plan.group, plan.group, S, axis=0)
+        return make_axis(g * plan.group, plan.group, S, axis=0)
 
     def visit(t, g, query, q_GW, dq_GW):
-        dout_GW = _read(dout_SND, query, t, lane)
-        delta_G1 = _dot(dout_GW, _read(out_SND, query, t, lane))
-        lse_G1, dlse_G1 = _read(lse_SN, query, t), _read(dlse_SN, query, t)
+        dout_GW = read(dout_SND, query, t, lane)
+        delta_G1 = _dot(dout_GW, read(out_SND, query, t, lane))
+        lse_G1, dlse_G1 = read(lse_SN, query, t), read(dlse_SN, query, t)
         for i, v_1W in _one_ahead(v_nND, t, lane):
             if scores is None:
                 rstd_11 = lax.rsqrt(_dot(v_1W, v_1W) / D + eps)
                 z_G1 = _dot(q_GW, v_1W) * rstd_11
             else:
-                rstd_11, z_G1 = _read(scores.rstd, i, _just(t)), _read(scores.logits, i, query, t)
+                rstd_11, z_G1 = read(scores.rstd, i, just(t)), read(scores.logits, i, query, t)
             p_G1 = jnp.exp(z_G1 - lse_G1)
             if len(v_nND) == 1:  # it equals out: not left to how the compiler rounds two dots
                 dz_G1 = dlse_G1
             else:
                 dz_G1 = p_G1 * (_dot(dout_GW, v_1W) - delta_G1 + dlse_G1)
-            a_G1 = dz_G1 * rstd_11
-            slope_11 = jnp.sum(a_G1 * z_G1, axis=0, keepdims=True) * rstd_11 / D
-            dv_1W = jnp.sum(p_G1 * dout_GW + a_G1 * q_GW, axis=0, keepdims=True) - slope_11 * v_1W
-            dq_GW += a_G1 * v_1W
+            ddot_G1 = dz_G1 * rstd_11
+            radial_11 = jnp.sum(ddot_G1 * z_G1, axis=0, keepdims=True) * rstd_11 / D
+            dv_1W = jnp.sum(p_G1 * dout_GW + ddot_G1 * q_GW, axis=0, keepdims=True)
+            dv_1W -= radial_11 * v_1W
+            dq_GW += ddot_G1 * v_1W
             if shared:
-                dv_1W += jnp.where(g > 0, _read(sum_PnD, program, i, lane), 0.0)
-                _write(sum_PnD, dv_1W, program, i, lane)
-            _write(dv_nND[i], dv_1W, t, _where(g == plan.groups - 1, lane) if shared else lane)
+                dv_1W += jnp.where(g > 0, read(sum_PnD, program, i, lane), 0.0)
+                write(sum_PnD, dv_1W, program, i, lane)
+            write(dv_nND[i], dv_1W, t, only_where(g == plan.groups - 1, lane) if shared else lane)
         return dq_GW
 
     def visit_by_group(t, none):
@@ -255,75 +217,33 @@ def _backward_kernel(
             if barrier:  # sums in memory may return to other threads than wrote them
                 plgpu.debug_barrier()
             query = tile(g)
-            dq_GW = _read(dq_PSD, program, query, lane)
-            dq_GW = visit(t, g, query, _read(q_SD, query, lane), dq_GW)
-            _write(dq_PSD, dq_GW, program, query, lane)
+            dq_GW = read(dq_PSD, program, query, lane)
+            dq_GW = visit(t, g, query, read(q_SD, query, lane), dq_GW)
+            write(dq_PSD, dq_GW, program, query, lane)
 
         lax.fori_loop(0, plan.groups, group, None)
 
     zero_GW = jnp.zeros((plan.group, plan.width), F32)
     if shared:
         for g in range(plan.groups):
-            _write(dq_PSD, zero_GW, program, tile(g), lane)
+            write(dq_PSD, zero_GW, program, tile(g), lane)
         _over_tokens(program, plan, N, visit_by_group, None)
     else:
         query = tile(0)
-        q_GW = _read(q_SD, query, lane)
+        q_GW = read(q_SD, query, lane)
         step = functools.partial(visit, g=0, query=query, q_GW=q_GW)
         dq_GW = _over_tokens(program, plan, N, lambda t, dq: step(t, dq_GW=dq), zero_GW)
-        _write(dq_PSD, dq_GW, program, query, lane)
+        write(dq_PSD, dq_GW, program, query, lane)
 
 
 def _one_ahead(v_nND, t, lane):
     """Each source of token t, in fp32, while the next one is in flight."""
-    ahead_1W = _read(v_nND[0], t, lane, cast=False)
+    ahead_1W = read(v_nND[0], t, lane, cast=False)
     for i, _ in enumerate(v_nND):
         v_1W = ahead_1W.astype(F32)
         if i + 1 < len(v_nND):
-            ahead_1W = _read(v_nND[i + 1], t, lane, cast=False)
+            ahead_1W = read(v_nND[i + 1], t, lane, cast=False)
         yield i, v_1W
-
-
-class _Axis(NamedTuple):
-    index: Array  # [size, 1] or [1, size]
-    mask: Array | None
-
-
-def _axis(start, size, extent, *, axis):
-    """Indices of a tile along one axis, and which of them exist where not all do."""
-    index = jnp.expand_dims(jnp.arange(size), 1 - axis) + start
-    return _Axis(index, None if extent % size == 0 else index < extent)
-
-
-def _just(t):
-    """One token, as an axis of a [1, 1] tile."""
-    return _Axis(jnp.full((1, 1), t), None)
-
-
-def _where(condition, axis):
-    """An axis that exists under a condition only."""
-    mask = jnp.full(axis.index.shape, condition)
-    return _Axis(axis.index, mask if axis.mask is None else mask & axis.mask)
-
-
-def _at(index):
-    """Index and mask of a tile from its axes."""
-    masks = [i.mask for i in index if isinstance(i, _Axis) and i.mask is not None]
-    mask = functools.reduce(jnp.logical_and, masks) if masks else None
-    return tuple(i.index if isinstance(i, _Axis) else i for i in index), mask
-
-
-def _read(ref, *index, cast=True):
-    """A tile, with zeros where it overhangs, in fp32."""
-    index, mask = _at(index)
-    other = None if mask is None else jnp.zeros((), ref.dtype)
-    tile = plgpu.load(ref.at[index], mask=mask, other=other)
-    return tile.astype(F32) if cast else tile
-
-
-def _write(ref, tile, *index):
-    index, mask = _at(index)
-    plgpu.store(ref.at[index], tile.astype(ref.dtype), mask=mask)
 
 
 def _dot(a_GW, b_GW):
@@ -334,19 +254,3 @@ def _over_tokens(program, plan, N, visit, carry):
     """Folds visit(token, carry) over a program's tokens."""
     first = program * plan.tokens
     return lax.fori_loop(first, jnp.minimum(first + plan.tokens, N), visit, carry)
-
-
-def _shape_like(value):
-    """ShapeDtypeStruct that varies over the mesh axes that `value` does (inside `shard_map`)."""
-    return functools.partial(
-        jax.ShapeDtypeStruct, manual_axis_type=jax.typeof(value).manual_axis_type
-    )
-
-
-def _bytes(*arrays) -> int:
-    return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(arrays))
-
-
-def _check(values, queries):
-    if objection := unsupported(values, queries):
-        raise ValueError(f"depth attention on GPU: {objection} Choose another implementation.")

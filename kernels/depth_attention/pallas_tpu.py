@@ -21,8 +21,10 @@ from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, Float
 
 from kernels.depth_attention.base import Forward, Reads, Scores
-from kernels.depth_attention.mosaic import over_lanes, row_sum, shape_like, total_bytes
-from kernels.depth_attention.tiling import Tiling, unfit
+from kernels.depth_attention.mosaic import over_lanes, row_sum
+from kernels.depth_attention.pallas import total_bytes
+from kernels.depth_attention.tiling_tpu import Tiling, unfit
+from kernels.depth_attention.varying import shape_like
 
 F32 = jnp.float32
 
@@ -59,14 +61,10 @@ def forward(
       save_scores: also return what `backward` would otherwise compute again.
       stacked: reads in one array [S, N, D], rather than in S arrays [N, D].
       interpret: False, True or `pltpu.InterpretParams`, as in `pl.pallas_call`.
-
-    Raises:
-      ValueError: `unsupported` has an objection.
     """
-    _check(values, queries)
     n, (N, D), S, dtype = len(values), values[0].shape, queries.shape[0], values[0].dtype
-    normed = norm_gain is not None
-    tiling = Tiling.forward(n, S, N, D, dtype.itemsize, normed=normed)
+    has_norm = norm_gain is not None
+    tiling = Tiling.forward(n, S, N, D, dtype.itemsize, normed=has_norm)
     T = tiling.tile
     shape = shape_like(values[0])
 
@@ -80,7 +78,7 @@ def forward(
     else:
         read = [pl.BlockSpec((T, D), lambda t: (t, 0))] * S, [shape((N, D), dtype)] * S
     outputs = dict(out=read, lse=scalars(S))
-    if normed:
+    if has_norm:
         outputs |= dict(normed=read)
     if save_scores:
         outputs |= dict(rstd=scalars(n), logits=scalars(S * n))
@@ -88,17 +86,17 @@ def forward(
     results = pl.pallas_call(
         functools.partial(_forward_kernel, eps=eps, rows=tiling.rows, lanes=tiling.lanes),
         grid=(pl.cdiv(N, T),),
-        in_specs=([source] * n, whole, whole if normed else None),
+        in_specs=([source] * n, whole, whole if has_norm else None),
         out_specs=out_specs,
         out_shape=out_shape,
-        scratch_shapes=[pltpu.VMEM((S, tiling.rows, D), F32)] if normed else [],
+        scratch_shapes=[pltpu.VMEM((S, tiling.rows, D), F32)] if has_norm else [],
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel",), vmem_limit_bytes=tiling.vmem
         ),
         cost_estimate=pl.CostEstimate(
-            flops=N * D * (n * (4 * S + 2) + 5 * S * normed),
+            flops=N * D * (n * (4 * S + 2) + 5 * S * has_norm),
             bytes_accessed=total_bytes(values, queries, norm_gain, out_shape),
-            transcendentals=N * (n * (S + 1) + S * (1 + normed)),
+            transcendentals=N * (n * (S + 1) + S * (1 + has_norm)),
         ),
         interpret=interpret,
         name="depth_attention_forward",
@@ -138,11 +136,7 @@ def backward(
     Returns:
       d_values, n arrays [N, D] in the dtype of the sources, and d_queries, fp32 [S, D]: a sum in a
       fixed order over this call's tokens.
-
-    Raises:
-      ValueError: `unsupported` has an objection.
     """
-    _check(values, queries)
     n, (N, D), S, dtype = len(values), values[0].shape, queries.shape[0], values[0].dtype
     tiling = Tiling.backward(n, S, N, D, dtype.itemsize)
     T = tiling.tile
@@ -266,16 +260,16 @@ def _backward_kernel(
         if scores:
             rstd_Rn = scores[0][row, :]
             z_SRn = [scores[1][row, s * n : (s + 1) * n] for s in range(S)]
-        p_SRn, a_SRn, c_Rn = [], [], jnp.zeros((R, n), F32)
+        p_SRn, ddot_SRn, radial_Rn = [], [], jnp.zeros((R, n), F32)
         for s in range(S):
             e_Rn = jnp.exp(z_SRn[s] - jnp.max(z_SRn[s], axis=1, keepdims=True))
             p_Rn = e_Rn / row_sum(e_Rn)
             delta_R = row_sum(p_Rn * dp_SRn[s])
             dz_Rn = p_Rn * (dp_SRn[s] - delta_R + dlse_TS[row, s : s + 1])
             p_SRn.append(p_Rn)
-            a_SRn.append(rstd_Rn * dz_Rn)
-            c_Rn += dz_Rn * z_SRn[s]
-        c_Rn *= rstd_Rn * rstd_Rn / D
+            ddot_SRn.append(rstd_Rn * dz_Rn)
+            radial_Rn += dz_Rn * z_SRn[s]
+        radial_Rn *= rstd_Rn * rstd_Rn / D
 
         def spread(lane, _):
             g_SRC = [dout_TD[row, lane].astype(F32) for dout_TD in dout_sTD]
@@ -283,11 +277,11 @@ def _backward_kernel(
             dq_SRC = [0.0] * S
             for i in range(n):
                 x_RC = v_nTD[i][row, lane].astype(F32)
-                dv_RC = -c_Rn[:, i : i + 1] * x_RC
+                dv_RC = -radial_Rn[:, i : i + 1] * x_RC
                 for s in range(S):
-                    p_R, a_R = p_SRn[s][:, i : i + 1], a_SRn[s][:, i : i + 1]
-                    dv_RC += p_R * g_SRC[s] + a_R * q_S1C[s]
-                    dq_SRC[s] += a_R * x_RC
+                    p_R, ddot_R = p_SRn[s][:, i : i + 1], ddot_SRn[s][:, i : i + 1]
+                    dv_RC += p_R * g_SRC[s] + ddot_R * q_S1C[s]
+                    dq_SRC[s] += ddot_R * x_RC
                 dv_nTD[i][row, lane] = dv_RC.astype(dv_nTD[i].dtype)
             for s in range(S):
                 if tokens % R:  # rows beyond the last token hold anything, NaN included
@@ -336,8 +330,3 @@ def _put(sums_Rn, i, x_R1):
     """Adds a column to column i."""
     lane_Rn = lax.broadcasted_iota(jnp.int32, sums_Rn.shape, 1)
     return jnp.where(lane_Rn == i, sums_Rn + x_R1, sums_Rn)
-
-
-def _check(values, queries):
-    if objection := unsupported(values, queries):
-        raise ValueError(f"depth attention on TPU: {objection} Choose another implementation.")

@@ -13,6 +13,8 @@ from jaxtyping import Array, Float
 
 from kernels.depth_attention.row_sums import row_sums
 
+HIGHEST = jax.lax.Precision.HIGHEST  # accelerators round fp32 products to fewer bits otherwise
+
 
 def score(
     value: Float[Array, "*BT D"], queries: Float[Array, "Q D"], *, eps: float = 1e-6
@@ -28,19 +30,25 @@ def score(
     Returns:
       logits [Q, ...], (w * g) . v / sqrt(mean(v^2) + eps): no 1/sqrt(D), no temperature
       (arXiv 2603.15031, section 3.1).
+
+    Raises:
+      ValueError: the source and the queries differ in width.
     """
     if value.shape[-1] != queries.shape[-1]:
         raise ValueError(
             f"score: the source has width {value.shape[-1]} and the queries {queries.shape[-1]}; "
             "both must be d_model."
         )
+    return statistics(value, queries.astype(jnp.float32), eps)[1]
+
+
+def statistics(
+    value: Float[Array, "*BT D"], queries: Float[Array, "Q D"], eps: float
+) -> tuple[Float[Array, "*BT"], Float[Array, "Q *BT"]]:
+    """1/rms [...] of one source and its logits [Q, ...]: one read, one dot product a query."""
     v = value.astype(jnp.float32)
     rstd = jax.lax.rsqrt(jnp.mean(jnp.square(v), axis=-1) + eps)
-    # Accelerators round fp32 products to fewer bits unless told otherwise.
-    dots = jnp.einsum(
-        "...d,qd->q...", v, queries.astype(jnp.float32), precision=jax.lax.Precision.HIGHEST
-    )
-    return dots * rstd[None]
+    return rstd, jnp.einsum("...d,qd->q...", v, queries, precision=HIGHEST) * rstd[None]
 
 
 @jax.custom_vjp
@@ -55,6 +63,9 @@ def mix(
 
     Returns:
       out [..., D] in the dtype of the sources.
+
+    Raises:
+      ValueError: no source, or not one logit array a source.
     """
     return _mix(values, logits)[0]
 
@@ -65,25 +76,27 @@ def _mix(values, logits):
             f"mix: {len(values)} sources and {len(logits)} logits given; "
             "one logit array a source, and at least one source, are needed."
         )
-    stacked = jnp.stack(logits)
+    logits_nBT = jnp.stack(logits)
     # Where all logits are -inf there is no source, and a read of none is 0.
-    absent = jnp.isneginf(stacked).all(axis=0, keepdims=True)
-    weights = jnp.where(absent, 0.0, jax.nn.softmax(stacked, axis=0))
+    absent = jnp.isneginf(logits_nBT).all(axis=0, keepdims=True)
+    weights_nBT = jnp.where(absent, 0.0, jax.nn.softmax(logits_nBT, axis=0))
     # Without the barrier XLA computes all n weights again inside every kernel that uses one.
-    weights = jax.lax.optimization_barrier(weights)
-    out = sum(w[..., None] * v.astype(jnp.float32) for w, v in zip(weights, values, strict=True))
-    return out.astype(values[0].dtype), (values, logits, weights)
+    weights_nBT = jax.lax.optimization_barrier(weights_nBT)
+    out = sum(
+        w[..., None] * v.astype(jnp.float32) for w, v in zip(weights_nBT, values, strict=True)
+    )
+    return out.astype(values[0].dtype), (values, logits, weights_nBT)
 
 
 def _mix_backward(saved, d_out):
-    values, logits, weights = saved
+    values, logits, weights_nBT = saved
     # Without it XLA for TPU shares with forward, and so stores, fp32 copies of the sources.
     values, d_out = jax.lax.optimization_barrier(values), d_out.astype(jnp.float32)
     d_weights = jnp.stack(row_sums([d_out * v.astype(jnp.float32) for v in values]))
-    d_logits = weights * (d_weights - jnp.sum(weights * d_weights, axis=0, keepdims=True))
+    d_logits = weights_nBT * (d_weights - jnp.sum(weights_nBT * d_weights, axis=0, keepdims=True))
     d_logits = jax.lax.optimization_barrier(d_logits)
     d_values = [
-        (w[..., None] * d_out).astype(v.dtype) for w, v in zip(weights, values, strict=True)
+        (w[..., None] * d_out).astype(v.dtype) for w, v in zip(weights_nBT, values, strict=True)
     ]
     # Cotangents in the caller's own containers, a tuple or a list.
     return jax.tree.unflatten(jax.tree.structure(values), d_values), jax.tree.unflatten(

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from kernels.depth_attention.reference import normalise
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 6))
-def attend(implementation, eps, save_scores, values, queries, norm_gain, stacked=True):
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
+def attend(implementation, eps, save_scores, stacked, values, queries, norm_gain):
     """(out, lse, normed or None) by the module `implementation`.
 
     Args:
@@ -21,7 +21,7 @@ def attend(implementation, eps, save_scores, values, queries, norm_gain, stacked
     return result.out, result.lse, result.normed
 
 
-def _forward(implementation, eps, save_scores, values, queries, norm_gain, stacked):
+def _forward(implementation, eps, save_scores, stacked, values, queries, norm_gain):
     out, lse, normed, scores = implementation.forward(
         values, queries, eps=eps, norm_gain=norm_gain, save_scores=save_scores, stacked=stacked
     )

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from kernels.depth_attention.base import Forward, Scores
 from kernels.depth_attention.reference import normalise
 from kernels.depth_attention.row_sums import row_sums
-
-HIGHEST = jax.lax.Precision.HIGHEST  # accelerators round fp32 products to fewer bits otherwise
+from kernels.depth_attention.scored import HIGHEST, statistics
 
 
 def unsupported(values, queries) -> str | None:
@@ -52,17 +51,17 @@ def backward(values, queries, out, lse, scores, d_out, d_lse, *, eps):
     if len(values) == 1:  # not left to how the compiler rounds two sums of which 0 should remain
         d_logits = d_lse[None]
     radial_nBT = jnp.sum(d_logits * logits_nSBT, axis=1) * jnp.square(rstd_nBT) / queries.shape[1]
-    weights, d_dots, radial_nBT = jax.lax.optimization_barrier(
+    weights, ddot_nSBT, radial_nBT = jax.lax.optimization_barrier(
         (weights, d_logits * rstd_nBT[:, None], radial_nBT)
     )
     d_values, d_queries = [], jnp.zeros_like(queries)
-    for v, p_SBT, d_SBT, radial_BT in zip(values, weights, d_dots, radial_nBT, strict=True):
+    for v, p_SBT, ddot_SBT, radial_BT in zip(values, weights, ddot_nSBT, radial_nBT, strict=True):
         d_v = sum(p_BT[..., None] * d for p_BT, d in zip(p_SBT, d_reads, strict=True))
-        d_v += jnp.einsum("s...,sd->...d", d_SBT, queries, precision=HIGHEST)
+        d_v += jnp.einsum("s...,sd->...d", ddot_SBT, queries, precision=HIGHEST)
         d_values.append((d_v - radial_BT[..., None] * _fp32(v)).astype(v.dtype))
         tokens = tuple(range(v.ndim - 1))
         d_queries += jnp.tensordot(
-            d_SBT, _fp32(v), axes=(tuple(t + 1 for t in tokens), tokens), precision=HIGHEST
+            ddot_SBT, _fp32(v), axes=(tuple(t + 1 for t in tokens), tokens), precision=HIGHEST
         )
     return tuple(d_values), d_queries
 
@@ -70,13 +69,6 @@ def backward(values, queries, out, lse, scores, d_out, d_lse, *, eps):
 def _scores(values, queries, eps) -> Scores:
     pairs = [statistics(v, queries, eps) for v in values]
     return Scores(*(jnp.stack(scalars) for scalars in zip(*pairs, strict=True)))
-
-
-def statistics(value, queries, eps):
-    """1/rms [...] of one source and its logits [S, ...]: one read, one dot product a query."""
-    v = _fp32(value)
-    rstd = jax.lax.rsqrt(jnp.mean(jnp.square(v), axis=-1) + eps)
-    return rstd, jnp.einsum("...d,sd->s...", v, queries, precision=HIGHEST) * rstd[None]
 
 
 def _fp32(x):

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from suite import Case, Result, assert_close, attend, forward_backward, make_case
 
-from kernels.depth_attention import api
+from kernels.depth_attention.implementations import BACKENDS
 
 IMPLEMENTATIONS = ("xla", "pallas_tpu", "pallas_gpu")
 N, D = 3, 24
@@ -103,7 +103,7 @@ check(d_model_sharded)
 def main():
     """What went wrong, by check; empty where nothing did."""
     for name in ("pallas_tpu", "pallas_gpu"):
-        api._MODULES[name] = replace(api._MODULES[name], interpret=True)
+        BACKENDS[name] = replace(BACKENDS[name], interpret=True)
     assert jax.device_count() == 8
     problems = {}
     for name, run in CHECKS.items():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jax.extend.core import jaxprs_in_params
 
 from kernels import depth_attention
-from kernels.depth_attention import api
+from kernels.depth_attention.implementations import BACKENDS
 from kernels.depth_attention.pallas import Pallas
 
 EPS = 1e-6
@@ -137,9 +137,9 @@ class DepthAttentionSuite:
     def interpreted(self):
         """Pallas kernels run on the CPU in these tests."""
         with pytest.MonkeyPatch.context() as patch:
-            module = api._MODULES.get(self.implementation)
+            module = BACKENDS.get(self.implementation)
             if isinstance(module, Pallas):
-                patch.setitem(api._MODULES, self.implementation, replace(module, interpret=True))
+                patch.setitem(BACKENDS, self.implementation, replace(module, interpret=True))
             yield
 
     @settings(

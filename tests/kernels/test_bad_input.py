@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from kernels import best_implementation, depth_attention, mix, score
+from kernels.depth_attention import pallas_tpu
 
 T, S, D = 4, 2, 24
 F32 = jnp.float32
@@ -103,6 +104,18 @@ def wide(D, **options):
 def test_what_was_given_and_what_is_needed_is_said(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+def test_what_cannot_run_on_a_tpu_says_why():
+    queries = jax.ShapeDtypeStruct((1, 4096), F32)
+
+    def why(n, D=4096, dtype=jnp.bfloat16):
+        return pallas_tpu.unsupported([jax.ShapeDtypeStruct((8, D), dtype)] * n, queries)
+
+    assert why(64) is None and why(3, 120) is None
+    assert "VMEM" in why(1000)
+    assert "multiple of 8" in why(3, 100)
+    assert "float16" in why(3, dtype=jnp.float16)
 
 
 @pytest.mark.parametrize(("name", "platform"), [("pallas_tpu", "tpu"), ("pallas_gpu", "cuda")])

@@ -21,7 +21,8 @@ from suite import (
     make_case,
 )
 
-from kernels.depth_attention import api, tiling
+from kernels.depth_attention import tiling_tpu
+from kernels.depth_attention.implementations import BACKENDS
 
 
 class TestReference(DepthAttentionSuite):
@@ -70,10 +71,10 @@ class TestPallasGpu(PallasSuite):
 
 def test_tpu_kernels_are_free_of_races(monkeypatch):
     """Two cores, memory that starts as NaN, reads out of bounds refused, three small tiles."""
-    monkeypatch.setattr(tiling, "ENOUGH", 0)
+    monkeypatch.setattr(tiling_tpu, "ENOUGH", 0)
     params = pltpu.InterpretParams(detect_races=True, num_cores_or_threads=2)
-    module = replace(api._MODULES["pallas_tpu"], interpret=params)
-    monkeypatch.setitem(api._MODULES, "pallas_tpu", module)
+    module = replace(BACKENDS["pallas_tpu"], interpret=params)
+    monkeypatch.setitem(BACKENDS, "pallas_tpu", module)
     case = make_case(n=2, tokens=(20,))
     result = forward_backward(attend("pallas_tpu", save_scores=True), case)
     assert_agrees(result, case)

@@ -1,16 +1,12 @@
 """The TPU kernels through the TPU compiler, without a TPU: they fit, and move no byte too many."""
 
 import functools
-import importlib.util
-import os
 import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental import topologies
-from jax.experimental.compilation_cache import compilation_cache
 from jax.experimental.layout import Format, Layout
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -19,12 +15,7 @@ from kernels import depth_attention
 from kernels.depth_attention import pallas_tpu
 from kernels.depth_attention.base import Scores
 
-pytestmark = [
-    pytest.mark.tpu_aot,
-    pytest.mark.skipif(
-        importlib.util.find_spec("libtpu") is None, reason="needs the extra tpu-aot: make test-tpu"
-    ),
-]
+pytestmark = [pytest.mark.tpu_aot, pytest.mark.usefixtures("no_compile_cache")]
 BF16, F32, MIB = jnp.bfloat16, jnp.float32, 2**20
 # n sources, S reads, d_model, dtype, tokens
 SHAPES = {
@@ -41,28 +32,15 @@ tpus = pytest.mark.parametrize("tpu", ["v5e:2x2", "v5p:2x2x1"])
 extras = pytest.mark.parametrize("extra", [False, True], ids=["plain", "extra"])
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_compile_cache():
-    """Programs for a device that is not there go into the cache, and do not come out."""
-    before = jax.config.jax_enable_compilation_cache
-    jax.config.update("jax_enable_compilation_cache", False)
-    compilation_cache.reset_cache()
-    yield
-    jax.config.update("jax_enable_compilation_cache", before)
-    compilation_cache.reset_cache()
-
-
-@functools.cache
-def devices(tpu):
-    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # else libtpu asks the network where it runs
-    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # else it locks out other test workers
-    return np.array(topologies.get_topology_desc(platform="tpu", topology_name=tpu).devices)
+@pytest.fixture
+def devices(tpu, tpu_devices):
+    return np.array(tpu_devices(tpu))
 
 
 @pytest.fixture
-def array(tpu):
+def array(devices):
     """Arguments in row-major order: left alone, XLA stores an entry argument as it pads least."""
-    sharding = NamedSharding(Mesh(devices(tpu)[:1], ("x",)), P())
+    sharding = NamedSharding(Mesh(devices[:1], ("x",)), P())
 
     def make(shape, dtype=F32):
         layout = Format(Layout(tuple(range(len(shape)))), sharding)
@@ -119,7 +97,7 @@ def test_forward_reads_each_source_once(array, shape, extra):
 @tpus
 @shapes
 @extras
-def test_backward_reads_each_source_once(array, tpu, shape, extra):
+def test_backward_reads_each_source_once(array, shape, extra):
     n, S, D, dtype, N = shape
     scores = Scores(array((n, N)), array((n, S, N))) if extra else None
     args = [array((N, D), dtype)] * n, array((S, D)), scores, array((S, N, D), dtype), array((S, N))
@@ -130,8 +108,8 @@ def test_backward_reads_each_source_once(array, tpu, shape, extra):
 
 @tpus
 @pytest.mark.parametrize("by", ["shard_map", "sharding"])
-def test_several_devices_each_read_their_own_tokens(tpu, by):
-    mesh = Mesh(devices(tpu), ("x",))
+def test_several_devices_each_read_their_own_tokens(devices, by):
+    mesh = Mesh(devices, ("x",))
     inside = by == "shard_map"
     sharding = None if inside else NamedSharding(mesh, P("x"))
 
@@ -153,15 +131,3 @@ def test_several_devices_each_read_their_own_tokens(tpu, by):
         step = jax.shard_map(step, mesh=mesh, in_specs=specs, out_specs=outs)
     text = jax.jit(step).lower(*args).compile().as_text()
     assert "all-reduce" in text and "all-gather" not in text
-
-
-def test_what_cannot_run_says_why():
-    queries = jax.ShapeDtypeStruct((1, 4096), F32)
-
-    def why(n, D=4096, dtype=BF16):
-        return pallas_tpu.unsupported([jax.ShapeDtypeStruct((8, D), dtype)] * n, queries)
-
-    assert why(64) is None and why(3, 120) is None
-    assert "VMEM" in why(1000)
-    assert "multiple of 8" in why(3, 100)
-    assert "float16" in why(3, dtype=jnp.float16)

@@ -1,5 +1,7 @@
 """Bytes moved: counted as by hand, and within the targets at every named shape."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -99,10 +101,19 @@ def test_tpu_targets(shape):
     assert 1 <= forward <= 1.1 and 1 <= both <= 1.25
 
 
+@cache
+def gpu_ratios(shape):
+    return ratios("pallas_gpu", SHAPES[shape])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gpu_target_of_forward(shape):
+    assert 1 <= gpu_ratios(shape)[0] <= 1.1
+
+
 @pytest.mark.parametrize("shape", GPU_SHAPES)
-def test_gpu_targets(shape):
-    forward, both = ratios("pallas_gpu", SHAPES[shape])
-    assert 1 <= forward <= 1.1 and 1 <= both <= 1.25
+def test_gpu_target_of_forward_and_backward(shape):
+    assert 1 <= gpu_ratios(shape)[1] <= 1.25
 
 
 def test_what_the_benchmark_compares_is_the_same():

@@ -1,48 +1,26 @@
 """Whole training steps, batch split over four devices, through the TPU compiler without a TPU."""
 
-import importlib.util
-import os
 import re
 
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.experimental import topologies
-from jax.experimental.compilation_cache import compilation_cache
 
 from scaling.cells import expand
 from scaling.step import Program
 from scaling.study import load_study
 
-pytestmark = [
-    pytest.mark.tpu_aot,
-    pytest.mark.skipif(
-        importlib.util.find_spec("libtpu") is None, reason="needs the extra tpu-aot: make test-tpu"
-    ),
-]
+pytestmark = [pytest.mark.tpu_aot, pytest.mark.usefixtures("no_compile_cache")]
 SIZE = {"d_model": 128, "n_layers": 4, "n_heads": 1, "learning_rate": 1e-3, "tokens": 8192}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_compile_cache():
-    """Programs for a device that is not there go into the cache, and do not come out."""
-    before = jax.config.jax_enable_compilation_cache
-    jax.config.update("jax_enable_compilation_cache", False)
-    compilation_cache.reset_cache()
-    yield
-    jax.config.update("jax_enable_compilation_cache", before)
-    compilation_cache.reset_cache()
 
 
 @pytest.mark.parametrize("remat", ["none", "block"])
 @pytest.mark.parametrize("variant", ["prenorm", "attnres_block", "attnres_full"])
-def test_a_training_step_compiles_for_tpus(raw_study, write_study, variant, remat):
-    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # else libtpu asks the network where it runs
-    topology = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2")
+def test_a_training_step_compiles_for_tpus(raw_study, write_study, tpu_devices, variant, remat):
     raw_study |= {"sizes": {"d128": SIZE}, "model": {"dtype": "bfloat16", "remat": remat}}
     raw_study["data"]["seq_len"] = 128
     cell = expand(load_study(write_study(raw_study)), 256, variants=[variant])[0]
-    program = Program(cell, topology.devices)
+    program = Program(cell, tpu_devices("v5e:2x2"))
 
     def on(sharding, tree):
         shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)  # noqa: E731
