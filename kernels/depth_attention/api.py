@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Real
 
+import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jaxtyping import Array, Float
@@ -10,7 +12,7 @@ from jaxtyping import Array, Float
 from kernels.depth_attention import reference, vjp
 from kernels.depth_attention.implementations import BACKENDS, choose
 from kernels.depth_attention.pallas import Pallas
-from kernels.depth_attention.varying import varying_like
+from kernels.depth_attention.varying import varying_together
 
 
 def depth_attention(
@@ -54,8 +56,13 @@ def depth_attention(
       ValueError: no source; shapes or dtypes that do not fit; an unknown implementation, or one
         that cannot take these shapes.
     """
+    if hasattr(values, "ndim"):
+        raise ValueError(
+            f"depth_attention: values is one array {values.shape}; a sequence of arrays [..., D] "
+            "is needed: put a single source into a list."
+        )
     values = tuple(values)
-    check(values, queries, gain, norm_gain)
+    check(values, queries, gain, norm_gain, eps, sharding)
     queries = queries.astype(jnp.float32) * gain.astype(jnp.float32)
     if norm_gain is not None:
         norm_gain = norm_gain.astype(jnp.float32)
@@ -63,15 +70,17 @@ def depth_attention(
     if name == "reference":
         out, lse, *normed = reference.depth_attention(values, queries, eps=eps, norm_gain=norm_gain)
         return (out, lse, *normed) if stacked else (tuple(out), lse, *map(tuple, normed))
-    queries, norm_gain = (varying_like(values[0], x) for x in (queries, norm_gain))
+    queries, norm_gain, *values = varying_together(queries, norm_gain, *values)
     module = BACKENDS[name]
     if isinstance(module, Pallas):
         module = replace(module, sharding=sharding)
-    out, lse, normed = vjp.attend(module, eps, save_scores, stacked, values, queries, norm_gain)
+    out, lse, normed = vjp.attend(
+        module, float(eps), bool(save_scores), stacked, tuple(values), queries, norm_gain
+    )
     return (out, lse) if norm_gain is None else (out, lse, normed)
 
 
-def check(values, queries, gain, norm_gain=None) -> None:
+def check(values, queries, gain, norm_gain=None, eps=1e-6, sharding=None) -> None:
     """Refuses what no implementation can take.
 
     Raises:
@@ -79,6 +88,18 @@ def check(values, queries, gain, norm_gain=None) -> None:
     """
     if not values:
         raise ValueError("depth_attention: no source given; at least one is needed.")
+    arrays = [*values, queries, gain, *([] if norm_gain is None else [norm_gain])]
+    if strangers := {type(x).__name__ for x in arrays if not hasattr(x, "dtype")}:
+        raise ValueError(
+            f"depth_attention: arrays are needed, but these were given: {', '.join(strangers)}."
+        )
+    if isinstance(eps, jax.Array) or not isinstance(eps, Real) or not eps > 0:
+        raise ValueError(f"depth_attention: eps is {eps!r}; a number above 0 is needed.")
+    if not isinstance(sharding, NamedSharding | None):
+        raise ValueError(
+            f"depth_attention: sharding is a {type(sharding).__name__}; "
+            "NamedSharding(mesh, PartitionSpec(...)) of the token dimensions is needed."
+        )
     kinds = sorted({(str(v.dtype), v.shape) for v in values})
     if len(kinds) > 1:
         raise ValueError(
@@ -88,8 +109,10 @@ def check(values, queries, gain, norm_gain=None) -> None:
     dtype, shape = values[0].dtype, values[0].shape
     if dtype not in (jnp.bfloat16, jnp.float16, jnp.float32):
         raise ValueError(f"depth_attention: sources are {dtype}; bf16, fp16 or fp32 is needed.")
-    if not shape:
-        raise ValueError("depth_attention: sources are scalars; [..., D] is needed.")
+    if not shape or not shape[-1]:
+        raise ValueError(
+            f"depth_attention: sources have shape {shape}; [..., D] with D >= 1 is needed."
+        )
     for name, given in (("queries", queries), ("gain", gain), ("norm_gain", norm_gain)):
         if given is None:
             continue

@@ -24,7 +24,7 @@ def best_implementation(platform: str) -> str:
 
 def choose(values, queries, implementation: str | None) -> str:
     """The name of the implementation to use; see `depth_attention`."""
-    if implementation is None:
+    if implementation is None or implementation == "auto":
         name = best_implementation(jax.default_backend())
         reason = BACKENDS[name].unsupported(values, queries)
         if reason is None:
@@ -32,11 +32,11 @@ def choose(values, queries, implementation: str | None) -> str:
         warnings.warn(f"depth_attention uses xla, not {name}: {reason}", stacklevel=3)
         return "xla"
     if implementation not in IMPLEMENTATIONS:
-        near = difflib.get_close_matches(implementation, IMPLEMENTATIONS, n=1)
+        near = difflib.get_close_matches(str(implementation).lower(), IMPLEMENTATIONS, n=1)
         hint = f" did you mean {near[0]!r}?" if near else ""
         raise ValueError(
             f"depth_attention: no implementation is called {implementation!r};{hint} "
-            f"there are {', '.join(IMPLEMENTATIONS)}, or None for the best of this platform."
+            f"there are {', '.join(IMPLEMENTATIONS)}, or 'auto' for the best of this platform."
         )
     if implementation in BACKENDS:
         reason = BACKENDS[implementation].unsupported(values, queries)

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from kernels.depth_attention.varying import varying_together
+
 
 def merge(
     out_a: Float[Array, "*SBT D"],
@@ -25,7 +27,6 @@ def merge(
     return out, jnp.where(both_empty, -jnp.inf, lse)
 
 
-@jax.custom_vjp
 def merge_one(
     out: Float[Array, "*BT D"],
     lse: Float[Array, "*BT"],
@@ -40,11 +41,25 @@ def merge_one(
 
     Returns:
       h [..., D] in the dtype of out. Backward keeps no array of width D beyond the arguments.
+
+    Raises:
+      ValueError: shapes or dtypes that do not fit.
     """
-    return _merge_one(out, lse, value, logit)[0]
+    given = [(str(x.dtype), x.shape) for x in (out, value, lse, logit)]
+    if given[0] != given[1] or given[2] != given[3] or lse.shape != out.shape[:-1]:
+        raise ValueError(
+            f"merge: reads {given[0]} and {given[1]} with logits {given[2]} and {given[3]} given; "
+            "reads of one shape [..., D] and dtype, and fp32 logits [...], are needed."
+        )
+    return _joined(*varying_together(out, lse, value, logit))
 
 
-def _merge_one(out, lse, value, logit):
+@jax.custom_vjp
+def _joined(out, lse, value, logit):
+    return _forward(out, lse, value, logit)[0]
+
+
+def _forward(out, lse, value, logit):
     a, b = out.astype(jnp.float32), value.astype(jnp.float32)
     share = _share(lse, logit)
     return (a + share[..., None] * (b - a)).astype(out.dtype), (out, lse, value, logit)
@@ -66,4 +81,4 @@ def _share(lse, logit):
     return jax.nn.sigmoid(jnp.where(both_empty, 0.0, logit - lse))
 
 
-merge_one.defvjp(_merge_one, _backward)
+_joined.defvjp(_forward, _backward)

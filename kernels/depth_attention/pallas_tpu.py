@@ -245,7 +245,8 @@ def _backward_kernel(
     (T, D), S, R, n = v_nTD[0].shape, q_SD.shape[0], rows, len(v_nTD)
     dout_sTD = _by_read(dout, S)
     first = (pl.program_id(0) * pl.num_programs(1) + pl.program_id(1)) * T
-    groups = jnp.clip(lax.div(tokens - first + R - 1, R), 0, T // R)  # none where no tile is left
+    left = jnp.int32(tokens + R - 1) - first
+    groups = jnp.clip(lax.div(left, jnp.int32(R)), 0, T // R)  # none where no tile is left
 
     @pl.when(pl.program_id(1) == 0)
     def _():

@@ -28,7 +28,7 @@ def _lower_refused(context, *args, outs, name, platform):
     given = ", ".join(context.module_context.platforms)
     raise ValueError(
         f"depth_attention: {name} exists on {platform} only, and this is compiled for {given}; "
-        "implementation=None takes what the platform has, 'xla' runs everywhere."
+        "implementation 'auto' takes what the platform has, 'xla' runs everywhere."
     )
 
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from kernels.depth_attention.row_sums import row_sums
+from kernels.depth_attention.varying import varying_together
 
 HIGHEST = jax.lax.Precision.HIGHEST  # accelerators round fp32 products to fewer bits otherwise
 
@@ -51,7 +52,6 @@ def statistics(
     return rstd, jnp.einsum("...d,qd->q...", v, queries, precision=HIGHEST) * rstd[None]
 
 
-@jax.custom_vjp
 def mix(
     values: Sequence[Float[Array, "*BT D"]], logits: Sequence[Float[Array, "*BT"]]
 ) -> Float[Array, "*BT D"]:
@@ -65,17 +65,30 @@ def mix(
       out [..., D] in the dtype of the sources.
 
     Raises:
-      ValueError: no source, or not one logit array a source.
+      ValueError: no source, not one logit array a source, or shapes or dtypes that do not fit.
     """
-    return _mix(values, logits)[0]
-
-
-def _mix(values, logits):
+    values, logits = list(values), list(logits)
     if len(values) != len(logits) or not values:
         raise ValueError(
             f"mix: {len(values)} sources and {len(logits)} logits given; "
             "one logit array a source, and at least one source, are needed."
         )
+    given = [sorted({(str(x.dtype), x.shape) for x in arrays}) for arrays in (values, logits)]
+    if len(given[0]) > 1 or len(given[1]) > 1 or logits[0].shape != values[0].shape[:-1]:
+        raise ValueError(
+            f"mix: sources {given[0]} and logits {given[1]} given; sources of one shape [..., D] "
+            "and dtype, and logits [...], are needed."
+        )
+    arrays = varying_together(*values, *logits)
+    return _mixed(arrays[: len(values)], arrays[len(values) :])
+
+
+@jax.custom_vjp
+def _mixed(values, logits):
+    return _forward(values, logits)[0]
+
+
+def _forward(values, logits):
     logits_nBT = jnp.stack(logits)
     # Where all logits are -inf there is no source, and a read of none is 0.
     absent = jnp.isneginf(logits_nBT).all(axis=0, keepdims=True)
@@ -85,11 +98,11 @@ def _mix(values, logits):
     out = sum(
         w[..., None] * v.astype(jnp.float32) for w, v in zip(weights_nBT, values, strict=True)
     )
-    return out.astype(values[0].dtype), (values, logits, weights_nBT)
+    return out.astype(values[0].dtype), (values, weights_nBT)
 
 
-def _mix_backward(saved, d_out):
-    values, logits, weights_nBT = saved
+def _backward(saved, d_out):
+    values, weights_nBT = saved
     # Without it XLA for TPU shares with forward, and so stores, fp32 copies of the sources.
     values, d_out = jax.lax.optimization_barrier(values), d_out.astype(jnp.float32)
     d_weights = jnp.stack(row_sums([d_out * v.astype(jnp.float32) for v in values]))
@@ -98,10 +111,7 @@ def _mix_backward(saved, d_out):
     d_values = [
         (w[..., None] * d_out).astype(v.dtype) for w, v in zip(weights_nBT, values, strict=True)
     ]
-    # Cotangents in the caller's own containers, a tuple or a list.
-    return jax.tree.unflatten(jax.tree.structure(values), d_values), jax.tree.unflatten(
-        jax.tree.structure(logits), list(d_logits)
-    )
+    return d_values, list(d_logits)
 
 
-mix.defvjp(_mix, _mix_backward)
+_mixed.defvjp(_forward, _backward)

@@ -7,11 +7,13 @@ from dataclasses import replace
 from functools import cache, partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from suite import Case, Result, assert_close, attend, forward_backward, make_case
 
+from kernels import depth_attention, merge_one, mix, score
 from kernels.depth_attention.implementations import BACKENDS
 
 IMPLEMENTATIONS = ("xla", "pallas_tpu", "pallas_gpu")
@@ -93,6 +95,36 @@ def d_model_sharded():
     assert not re.search(rf"= .*[\[,]{D}[\],].* ({MOVES})\(", compiled.as_text())
 
 
+def a_source_that_all_devices_share():
+    """Inside shard_map, with the check of what varies: its gradient is the sum of theirs."""
+    whole, *split = case().values[:3]
+    whole, split, half = whole[:1], [v[:2] for v in split], [P(), P("data"), P("data")]
+    queries = case().queries
+    two = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,), devices=jax.devices()[:2])
+
+    def total(values, queries):
+        out, lse = depth_attention(values, queries, jnp.ones_like(queries), implementation="xla")
+        mixed = mix(values, [score(v, queries)[0] for v in values])
+        joined = merge_one(values[0], lse[0], values[1], lse[1])
+        return sum(jnp.sum(jnp.sin(x)) for x in (out, mixed, joined))
+
+    def summed(values, queries):
+        return jax.lax.psum(total(values, queries), "data")
+
+    sharded = jax.shard_map(summed, mesh=two, in_specs=(half, P()), out_specs=P())
+
+    def by_hand(values, queries):
+        halves = ([values[0], *(v[i : i + 1] for v in values[1:])] for i in range(2))
+        return sum(total(half, queries) for half in halves)
+
+    found, expected = (
+        jax.jit(jax.grad(f, argnums=(0, 1)))([whole, *split], queries) for f in (sharded, by_hand)
+    )
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert jnp.allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+check(a_source_that_all_devices_share)
 for name in IMPLEMENTATIONS:
     for spec in SPECS:
         check(jit_with_sharding, name, spec)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from kernels import best_implementation, depth_attention, mix, score
+from kernels import best_implementation, depth_attention, merge_one, mix, score
 from kernels.depth_attention import pallas_tpu
 
 T, S, D = 4, 2, 24
@@ -46,7 +46,7 @@ def wide(D, **options):
             "one shape and dtype.* given: .*bfloat16.*float32",
         ),
         (partial(attend, [source(dtype=jnp.int32)]), "sources are int32; bf16, fp16 or fp32"),
-        (partial(attend, [jnp.float32(1)]), r"sources are scalars; \[\.\.\., D\] is needed"),
+        (partial(attend, [jnp.float32(1)]), r"sources have shape \(\); \[\.\.\., D\] with D >= 1"),
         (
             partial(attend, queries=jnp.ones((S, 16))),
             r"queries has shape \(2, 16\); \[S, D\] with S >= 1 and D = 24",
@@ -65,7 +65,7 @@ def wide(D, **options):
         (
             partial(attend, implementation="pallas_tpus"),
             r"no implementation is called 'pallas_tpus'; did you mean 'pallas_tpu'\? "
-            "there are reference, xla, pallas_tpu, pallas_gpu, or None",
+            "there are reference, xla, pallas_tpu, pallas_gpu, or 'auto'",
         ),
         (partial(attend, implementation="8"), "is called '8'; there are reference"),
         (
@@ -165,3 +165,26 @@ def test_where_the_best_cannot_it_warns_once_and_takes_xla(monkeypatch):
     )
     assert warning.filename == __file__
     assert (out == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda v, w: depth_attention(v, w, w), r"values is one array \(2, 8\)"),
+        (lambda v, w: depth_attention([[1.0]], w, w), "arrays are needed, but .* given: list"),
+        (lambda v, w: depth_attention([v[:, :0]], w[:, :0], w[:, :0]), r"shape \(2, 0\)"),
+        (lambda v, w: depth_attention([v], w, w, eps=0.0), "eps is 0.0; a number above 0"),
+        (lambda v, w: depth_attention([v], w, w, sharding="x"), "sharding is a str"),
+        (lambda v, w: merge_one(v, v[:, 0], v[:1], v[:, 0]), "merge: reads"),
+        (lambda v, w: merge_one(v, v[0, 0], v, v[0, 0]), r"fp32 logits \[...\]"),
+        (lambda v, w: mix([v, v[:1]], [v[:, 0]] * 2), "mix: sources .* of one shape"),
+    ],
+)
+def test_what_would_broadcast_or_break_later_is_refused(call, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        call(jnp.ones((2, 8)), jnp.ones((1, 8)))
+
+
+def test_auto_is_the_best_of_the_platform():
+    v, w = jnp.ones((2, 8)), jnp.ones((1, 8))
+    depth_attention([v], w, w, implementation="auto")
