@@ -14,7 +14,7 @@ from pathlib import Path
 import jax
 from jax.experimental import topologies
 
-from scaling.cells import Cell, expand
+from scaling.cells import expand
 from scaling.console import make_console, make_table
 from scaling.files import write_json
 from scaling.step import Program
@@ -70,26 +70,13 @@ def estimate(variant: str, implementation: str) -> dict:
     study = load_study(ROOT / "configs" / "cpu.yaml", settings)
     cell = expand(study, VOCAB, ["d1024"], [variant], [0])[0]
     start = datetime.now(UTC)
-    cost = compile_step(cell, devices).cost_analysis()
+    program = Program(cell, devices)
+    cost = program.compile_train(*program.shapes()).cost_analysis()
     return {
         "seconds": cost["optimal_seconds"],
         "bytes": cost["bytes accessed"],
         "compile_seconds": (datetime.now(UTC) - start).total_seconds(),
     }
-
-
-def compile_step(cell: Cell, devices: list) -> jax.stages.Compiled:
-    """A cell's training step, compiled for devices that need not be here."""
-    program = Program(cell, devices)
-
-    def on(sharding, tree):
-        shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)  # noqa: E731
-        return jax.tree.map(shape, tree)
-
-    shape = (cell.train.batch_size, cell.data.seq_len + 1)
-    batch = {"tokens": jax.ShapeDtypeStruct(shape, "int32")}
-    state = on(program.replicated, jax.eval_shape(program.init))
-    return program.compile_train(state, on(program.by_row, batch))
 
 
 if __name__ == "__main__":

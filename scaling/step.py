@@ -1,6 +1,7 @@
 """The training step and the evaluation step: plain JAX over dicts of arrays."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +52,17 @@ class Program:
     def put(self, batch: dict) -> Batch:
         """A host batch on the devices."""
         return jax.device_put(batch, self.by_row)
+
+    def shapes(self) -> tuple[dict, Batch]:
+        """A state and a batch as shapes with their shardings: enough to compile."""
+
+        def on(sharding, tree):
+            shape = partial(jax.ShapeDtypeStruct, sharding=sharding)
+            return jax.tree.map(lambda x: shape(x.shape, x.dtype), tree)
+
+        tokens = (self.cell.train.batch_size, self.cell.data.seq_len + 1)
+        batch = {"tokens": jax.ShapeDtypeStruct(tokens, jnp.int32)}
+        return on(self.replicated, jax.eval_shape(self.init)), on(self.by_row, batch)
 
     def nll_sum(self, params: dict, batch: Batch) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """(sum of weighted next-token losses in nats, sum of weights)."""
