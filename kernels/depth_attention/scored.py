@@ -90,9 +90,11 @@ def _mixed(values, logits):
 
 def _forward(values, logits):
     logits_nBT = jnp.stack(logits)
-    # Where all logits are -inf there is no source, and a read of none is 0.
-    absent = jnp.isneginf(logits_nBT).all(axis=0, keepdims=True)
-    weights_nBT = jnp.where(absent, 0.0, jax.nn.softmax(logits_nBT, axis=0))
+    # A softmax, but where all logits are -inf there is no source, and a read of none is 0.
+    limits = jnp.finfo(jnp.float32)
+    top_1BT = jnp.maximum(jnp.max(logits_nBT, axis=0, keepdims=True), limits.min)
+    exp_nBT = jnp.exp(logits_nBT - top_1BT)
+    weights_nBT = exp_nBT / jnp.maximum(jnp.sum(exp_nBT, axis=0, keepdims=True), limits.tiny)
     # Without the barrier XLA computes all n weights again inside every kernel that uses one.
     weights_nBT = jax.lax.optimization_barrier(weights_nBT)
     out = sum(
