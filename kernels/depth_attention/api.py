@@ -80,7 +80,7 @@ def depth_attention(
     return (out, lse) if norm_gain is None else (out, lse, normed)
 
 
-def check(values, queries, gain, norm_gain=None, eps=1e-6, sharding=None) -> None:
+def check(values, queries, gain, norm_gain, eps, sharding) -> None:
     """Refuses what no implementation can take.
 
     Raises:

@@ -4,7 +4,6 @@ Everything here is counted without running anything: Pallas calls from their gri
 other programs from XLA's cost analysis. Sizes are those of the arrays, without a layout's padding.
 """
 
-import math
 from collections.abc import Callable
 
 import jax
@@ -13,6 +12,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun, jaxprs_in_params
 
 from kernels.depth_attention.api import depth_attention
+from kernels.depth_attention.pallas import total_bytes
 from kernels.depth_attention.scored import mix
 from kernels.depth_attention.shapes import Shape
 
@@ -106,8 +106,8 @@ def _equation_bytes(equation) -> int:
         inner = [max(inner, key=_count_kernels)]
     if inner:
         return sum(map(_jaxpr_bytes, inner))
-    results = sum(_size(x.aval) for x in equation.outvars)
-    operands = sum(_size(x.aval) for x in equation.invars)
+    results = total_bytes(*(x.aval for x in equation.outvars))
+    operands = total_bytes(*(x.aval for x in equation.invars))
     if name in _VIEWS or (name == "broadcast_in_dim" and operands == results):
         return 0
     if name == "slice":
@@ -149,7 +149,3 @@ def _count_kernels(jaxpr) -> int:
 def _inner(equation) -> list:
     """The jaxprs that an equation calls."""
     return [getattr(j, "jaxpr", j) for j in jaxprs_in_params(equation.params)]
-
-
-def _size(aval) -> int:
-    return math.prod(aval.shape) * aval.dtype.itemsize
