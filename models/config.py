@@ -36,6 +36,8 @@ class ModelSpec(Strict):
     # connection (a block of Block AttnRes; where all depth is one segment, a layer).
     remat: Literal["none", "layer", "block"] = "none"
     scan: bool = True  # over layers, where the residual connection allows it
+    # auto is splash on a TPU and xla elsewhere; see models/attention.py.
+    attention: Literal["auto", "xla", "splash", "cudnn"] = "auto"
     # Of depth attention; auto is the best of the platform that runs it.
     implementation: Literal["auto", *IMPLEMENTATIONS] = "auto"
 
@@ -49,33 +51,39 @@ class ModelConfig(ModelSpec):
     n_layers: int = Field(gt=0)
     n_heads: int = Field(gt=0)
     n_kv_heads: int = Field(gt=0)
+    head_dim: int = Field(gt=0)  # d_model / n_heads where none is given
     d_ff: int = Field(gt=0)
     residual: ResidualSpec
 
     def on_platform(self, platform: str) -> Self:
-        """This model with the implementation that "auto" stands for on "cpu", "gpu" or "tpu"."""
-        if self.implementation != "auto":
-            return self
-        return self.model_copy(update={"implementation": best_implementation(platform)})
-
-    @property
-    def head_dim(self) -> int:
-        """Width of one head."""
-        return self.d_model // self.n_heads
+        """This model with what "auto" stands for on "cpu", "gpu" or "tpu"."""
+        auto = {
+            "implementation": best_implementation(platform),
+            "attention": "splash" if platform == "tpu" else "xla",
+        }
+        return self.model_copy(update={k: v for k, v in auto.items() if getattr(self, k) == "auto"})
 
     @property
     def n_sublayers(self) -> int:
         """Attention and MLP each count as one."""
         return 2 * self.n_layers
 
+    @model_validator(mode="before")
+    @classmethod
+    def _default_head_dim(cls, raw: Any) -> Any:
+        if not isinstance(raw, dict) or raw.get("head_dim") is not None:
+            return raw
+        D, N = raw.get("d_model"), raw.get("n_heads")
+        if not (isinstance(D, int) and isinstance(N, int) and N > 0):
+            return raw
+        if D % N:
+            raise ValueError(f"d_model {D} is not divisible by n_heads {N}; give head_dim")
+        return raw | {"head_dim": D // N}
+
     @model_validator(mode="after")
     def _divides(self) -> Self:
-        if self.d_model % self.n_heads:
-            raise ValueError(f"d_model {self.d_model} is not divisible by n_heads {self.n_heads}")
         if self.head_dim % 2:
-            raise ValueError(
-                f"d_model / n_heads is {self.head_dim}; RoPE rotates pairs, so it must be even"
-            )
+            raise ValueError(f"head_dim is {self.head_dim}; RoPE rotates pairs, so it must be even")
         if self.n_heads % self.n_kv_heads:
             raise ValueError(
                 f"n_heads {self.n_heads} is not divisible by n_kv_heads {self.n_kv_heads}"

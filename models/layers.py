@@ -3,20 +3,26 @@
 Dimensions: B batch, T time, D d_model, N query heads, K key/value heads, H head, F d_ff.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
+from models.attention import attention
 from models.config import ModelConfig
 from models.linear import linear
 from models.params import fan_in, param
+from models.sharding import constrain
+
+STREAM = ("batch", "stream", None)  # x_BTD between sublayers
 
 
 class RMSNorm(nnx.Module):
     """x / rms(x) * gain over the last axis, statistics in fp32."""
 
-    def __init__(self, dim: int, eps: float, axis: str = "embed"):
+    def __init__(self, dim: int, eps: float, axis: str = "features"):
         self.gain = param(None, (dim,), 1.0, axes=(axis,), group="vector")
         self.eps = eps
 
@@ -40,14 +46,16 @@ def rope(x_BTNH: Float[Array, "B T N H"], theta: float) -> Float[Array, "B T N H
 class Attention(nnx.Module):
     """Causal multi-head or grouped-query self-attention with RoPE and optional QK-norm."""
 
+    Q, KV, OUT = ("embed", "heads"), ("embed", "kv_heads"), ("heads", "embed")
+
     def __init__(self, cfg: ModelConfig, key: jax.Array):
         D, N, K, H = cfg.d_model, cfg.n_heads, cfg.n_kv_heads, cfg.head_dim
         kq, kk, kv, ko = jax.random.split(key, 4)
-        axes = ("embed", "heads")
-        self.q = param(kq, (D, N * H), fan_in(), axes=axes, group="matrix")
-        self.k = param(kk, (D, K * H), fan_in(), axes=axes, group="matrix")
-        self.v = param(kv, (D, K * H), fan_in(), axes=axes, group="matrix")
-        self.out = param(ko, (N * H, D), fan_in(), axes=("heads", "embed"), group="matrix")
+        matrix = partial(param, init=fan_in(), group="matrix")
+        self.q = matrix(kq, (D, N * H), axes=self.Q)
+        self.k = matrix(kk, (D, K * H), axes=self.KV)
+        self.v = matrix(kv, (D, K * H), axes=self.KV)
+        self.out = matrix(ko, (N * H, D), axes=self.OUT)
         if cfg.qk_norm:
             self.q_norm = RMSNorm(H, cfg.norm_eps, axis="head")
             self.k_norm = RMSNorm(H, cfg.norm_eps, axis="head")
@@ -55,30 +63,35 @@ class Attention(nnx.Module):
 
     def __call__(self, x_BTD: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         cfg = self.cfg
+        x_BTD = constrain(x_BTD, "batch", "sequence", None)
         q_BTNH, k_BTKH, v_BTKH = (
-            linear(x_BTD, w[...]).reshape(*x_BTD.shape[:2], -1, cfg.head_dim)
-            for w in (self.q, self.k, self.v)
+            linear(x_BTD, w[...], *axes).reshape(*x_BTD.shape[:2], -1, cfg.head_dim)
+            for w, axes in ((self.q, self.Q), (self.k, self.KV), (self.v, self.KV))
         )
         if cfg.qk_norm:
             q_BTNH, k_BTKH = self.q_norm(q_BTNH), self.k_norm(k_BTKH)
         q_BTNH, k_BTKH = rope(q_BTNH, cfg.rope_theta), rope(k_BTKH, cfg.rope_theta)
-        o_BTNH = jax.nn.dot_product_attention(q_BTNH, k_BTKH, v_BTKH, is_causal=True)
-        return linear(o_BTNH.reshape(*x_BTD.shape[:2], -1), self.out[...])
+        o_BTNH = attention(q_BTNH, k_BTKH, v_BTKH, cfg)
+        return linear(o_BTNH.reshape(*x_BTD.shape[:2], -1), self.out[...], *self.OUT)
 
 
 class SwiGLU(nnx.Module):
     """down(silu(gate(x)) * up(x)) (arXiv 2002.05202)."""
 
+    IN, OUT = ("embed", "mlp"), ("mlp", "embed")
+
     def __init__(self, cfg: ModelConfig, key: jax.Array):
         D, F = cfg.d_model, cfg.d_ff
         kg, ku, kd = jax.random.split(key, 3)
-        self.gate = param(kg, (D, F), fan_in(), axes=("embed", "mlp"), group="matrix")
-        self.up = param(ku, (D, F), fan_in(), axes=("embed", "mlp"), group="matrix")
-        self.down = param(kd, (F, D), fan_in(), axes=("mlp", "embed"), group="matrix")
+        matrix = partial(param, init=fan_in(), group="matrix")
+        self.gate = matrix(kg, (D, F), axes=self.IN)
+        self.up = matrix(ku, (D, F), axes=self.IN)
+        self.down = matrix(kd, (F, D), axes=self.OUT)
 
     def __call__(self, x_BTD: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        h_BTF = jax.nn.silu(linear(x_BTD, self.gate[...])) * linear(x_BTD, self.up[...])
-        return linear(h_BTF, self.down[...])
+        x_BTD = constrain(x_BTD, "batch", "sequence", None)
+        gate_BTF, up_BTF = (linear(x_BTD, w[...], *self.IN) for w in (self.gate, self.up))
+        return linear(jax.nn.silu(gate_BTF) * up_BTF, self.down[...], *self.OUT)
 
 
 class Layer(nnx.Module):
@@ -95,6 +108,6 @@ class Layer(nnx.Module):
     def sublayers(self) -> tuple:
         """f_0 and f_1 of this layer, in order."""
         return (
-            lambda x: self.attn(self.attn_norm(x)),
-            lambda x: self.mlp(self.mlp_norm(x)),
+            lambda x: constrain(self.attn(self.attn_norm(x)), *STREAM),
+            lambda x: constrain(self.mlp(self.mlp_norm(x)), *STREAM),
         )

@@ -1,7 +1,7 @@
 """Parameters that carry what the optimizer and the sharding rules must know about them."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -39,10 +39,24 @@ def param(
 
 def groups(model: nnx.Module) -> dict:
     """The optimizer group of each parameter, as a nested dict shaped like the parameters'."""
+    return _each(model, lambda p: p.get_metadata()["group"])
+
+
+def axes(model: nnx.Module) -> dict:
+    """The logical axes of each parameter, one a dimension, shaped like the parameters."""
+
+    def padded(p: nnx.Variable) -> tuple[str | None, ...]:
+        axes = p.get_metadata()["axes"]
+        return (*[None] * (p.ndim - len(axes)), *axes)  # stacked layers have one dimension more
+
+    return _each(model, padded)
+
+
+def _each(model: nnx.Module, fact: Callable[[nnx.Variable], Any]) -> dict:
     state = nnx.split(model)[1]
-    is_variable = lambda leaf: isinstance(leaf, nnx.Variable)  # noqa: E731
-    labels = jax.tree.map(lambda p: p.get_metadata()["group"], state, is_leaf=is_variable)
-    return nnx.to_pure_dict(labels)
+    return nnx.to_pure_dict(
+        jax.tree.map(fact, state, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
+    )
 
 
 def fan_in(scale: float = 1.0) -> Callable:

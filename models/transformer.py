@@ -8,9 +8,11 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from models.config import ModelConfig
-from models.layers import Layer, RMSNorm
+from models.layers import STREAM, Layer, RMSNorm
+from models.loss import nll, nll_sum
 from models.params import fan_in, param
 from models.residuals import Residual, State, find
+from models.sharding import constrain
 
 EMBEDDING_STD = 0.02
 RESIDUAL_STREAM = 0xD  # keeps the residual's draws apart from the shared parameters'
@@ -38,10 +40,11 @@ class Transformer(nnx.Module):
         self.residual = make_residual(cfg, key)
         self.cfg = cfg
 
-    def __call__(self, tokens_BT: Int[Array, "B T"]) -> Float[Array, "B T V"]:
-        """Next-token logits, in fp32."""
+    def hidden(self, tokens_BT: Int[Array, "B T"]) -> Float[Array, "B T D"]:
+        """What the head sees: the final norm of the residual connection's readout."""
         cfg, residual = self.cfg, self.residual
-        state = residual.init(self.embed[tokens_BT].astype(cfg.dtype))
+        x_BTD = constrain(self.embed[tokens_BT].astype(cfg.dtype), *STREAM)
+        state = residual.init(x_BTD)
         segments = residual.segments(cfg)
         stacks = _stacks(self.layers, residual, segments)
         run = _run_segment
@@ -49,11 +52,29 @@ class Transformer(nnx.Module):
             run = jax.checkpoint(run, static_argnums=3)
         for segment in segments:
             state = run(residual, state, stacks[segment], segment)
-        x_BTD = self.final_norm(residual.readout(state))
-        head_DV = self.embed[...].T if cfg.tie_embeddings else self.head[...]
-        return jnp.einsum(
-            "btd,dv->btv", x_BTD, head_DV.astype(cfg.dtype), preferred_element_type=jnp.float32
-        )
+        return self.final_norm(residual.readout(state))
+
+    @property
+    def head_DV(self) -> Float[Array, "D V"]:
+        """The output matrix, in fp32."""
+        return self.embed[...].T if self.cfg.tie_embeddings else self.head[...]
+
+    def __call__(self, tokens_BT: Int[Array, "B T"]) -> Float[Array, "B T V"]:
+        """Next-token logits, in fp32."""
+        x_BTD = self.hidden(tokens_BT)
+        head_DV = self.head_DV.astype(self.cfg.dtype)
+        return jnp.einsum("btd,dv->btv", x_BTD, head_DV, preferred_element_type=jnp.float32)
+
+    def nll(self, tokens_BT: Int[Array, "B T+1"]) -> Float[Array, "B T"]:
+        """Loss of each token after the first, in nats; see `models.loss`."""
+        return nll(self.hidden(tokens_BT[:, :-1]), self.head_DV, tokens_BT[:, 1:])
+
+    def nll_sum(
+        self, tokens_BT: Int[Array, "B T+1"], weights_BT: Float[Array, "B T"]
+    ) -> Float[Array, ""]:
+        """Their weighted sum, for training."""
+        x_BTD = self.hidden(tokens_BT[:, :-1])
+        return nll_sum(x_BTD, self.head_DV, tokens_BT[:, 1:], weights_BT)
 
 
 def make_residual(cfg: ModelConfig, key: jax.Array) -> Residual:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from functools import cached_property
+from typing import Literal
 
 import pydantic
 
@@ -10,7 +11,7 @@ from models.config import ModelConfig, ResidualSpec, Strict
 from models.residuals import BUILT_IN, check_parameters, find, source_sha256
 from scaling.errors import UserError, closest
 from scaling.flops import count_params, train_flops
-from scaling.study import DataSpec, Size, Study, Train
+from scaling.study import DataSpec, Mesh, Size, Study, Train
 
 # They change what is written on the way, never the result.
 _NO_INFLUENCE = {"log_every", "checkpoint_every"}
@@ -27,6 +28,7 @@ class Cell(Strict):
     model: ModelConfig
     train: Train  # learning_rate and batch_size resolved
     steps: int
+    mesh: Literal["auto"] | Mesh = "auto"
 
     @cached_property
     def id(self) -> str:
@@ -35,8 +37,8 @@ class Cell(Strict):
 
     @cached_property
     def digest(self) -> str:
-        """sha256 of the fields that influence the result; labels do not."""
-        fields = self.model_dump(mode="json", exclude={"study", "size", "variant"})
+        """sha256 of the fields that influence the result beyond rounding; labels do not."""
+        fields = self.model_dump(mode="json", exclude={"study", "size", "variant", "mesh"})
         for name in _NO_INFLUENCE:
             fields["train"].pop(name)
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
@@ -125,6 +127,7 @@ def _cell(study: Study, vocab_size: int, size: str, variant: str, seed: int) -> 
         model=_model(study, vocab_size, size, variant),
         train=study.train.model_copy(update=resolved),
         steps=steps,
+        mesh=study.mesh,
     )
 
 
@@ -151,6 +154,7 @@ def _model(study: Study, vocab_size: int, size: str, variant: str) -> ModelConfi
             n_layers=spec.n_layers,
             n_heads=spec.n_heads,
             n_kv_heads=spec.n_kv_heads or spec.n_heads,
+            head_dim=spec.head_dim,
             d_ff=spec.d_ff or _default_d_ff(spec.d_model),
             residual=ResidualSpec(name=residual.residual, options=residual.options),
             **study.model.model_dump(),

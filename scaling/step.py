@@ -1,80 +1,124 @@
 """The training step and the evaluation step: plain JAX over dicts of arrays."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from models import ModelConfig, ResidualSpec, Transformer
-from models.params import groups
-from models.sharding import tokens_sharded
+from models.params import axes, groups
+from models.sharding import resolved_by
 from models.transformer import make_residual
 from scaling.cells import Cell
 from scaling.optimizer import make_optimizer
+from scaling.sharding import Sharding, make_mesh
 
 Batch = dict[str, Array]
 
 
 class Program:
-    """The jitted functions of one cell, on all local devices.
+    """The jitted functions of one cell, on all devices of all hosts.
 
     Other `devices` are those of a topology, to compile for hardware that is not here.
 
-    The state is `{"params", "opt_state", "step"}`, nested dicts of arrays, replicated; a batch is
-    `{"tokens": int32 [B, T + 1]}` and optionally `{"weights": fp32 [B, T]}`, split over "data".
+    The state is `{"params", "opt_state", "step"}`, nested dicts of arrays, each split as the rules
+    of `scaling.sharding` say, the optimizer's moments like their parameters. A batch is
+    `{"tokens": int32 [B, T + 1]}` and optionally `{"weights": fp32 [B, T]}`, rows split.
+
+    Raises:
+      UserError: the cell's mesh does not fit the devices, or the cell cannot be split so.
     """
 
     def __init__(self, cell: Cell, devices: Sequence[jax.Device] | None = None):
         self.cell = cell
-        devices = np.array(devices or jax.local_devices())
-        mesh = Mesh(devices, ("data",))
-        splits = cell.train.batch_size // cell.train.accumulate % devices.size == 0
-        self.replicated = NamedSharding(mesh, PartitionSpec())
-        self.by_row = NamedSharding(mesh, PartitionSpec("data")) if splits else self.replicated
-        key = jax.eval_shape(lambda: jax.random.key(0))
+        devices = devices or jax.devices()
         cfg = cell.model.on_platform(devices[0].platform)
+        self.mesh = make_mesh(cell, devices)
+        self.sharding = Sharding(self.mesh, cfg)
+        self.by_row = self.sharding(("batch", None), (self._micro_rows, 0))
+        key = jax.eval_shape(lambda: jax.random.key(0))
         abstract = jax.eval_shape(lambda k: Transformer(cfg, k), key)
-        self.graphdef = nnx.split(abstract)[0]
+        self.graphdef, params = nnx.split(abstract)
         self.optimizer = make_optimizer(cell.train, cell.steps, groups(abstract))
+        self.state_shapes = self._state_shapes(nnx.to_pure_dict(params), axes(abstract))
+
+    @property
+    def _micro_rows(self) -> int:
+        return self.cell.train.batch_size // self.cell.train.accumulate
+
+    def _state_shapes(self, params: dict, axes: dict) -> dict:
+        """The state as shapes with their shardings."""
+
+        def on(shape, sharding):
+            return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding)
+
+        def masked(leaf) -> bool:  # another group's parameter
+            return isinstance(leaf, optax.MaskedNode)
+
+        params = jax.tree.map(lambda p, a: on(p, self.sharding(a, p.shape)), params, axes)
+        # Every moment has its parameter's place in a tree shaped like the parameters'.
+        opt_state = optax.tree.map_params(
+            self.optimizer,
+            lambda moment, p: moment if masked(moment) else on(moment, p.sharding),
+            jax.eval_shape(self.optimizer.init, params),
+            params,
+            transform_non_params=lambda x: on(x, self.sharding.replicated),
+            is_leaf=masked,
+        )
+        step = jax.ShapeDtypeStruct((), jnp.int32, sharding=self.sharding.replicated)
+        return {"params": params, "opt_state": opt_state, "step": step}
+
+    @property
+    def shardings(self) -> dict:
+        """Where each array of the state lies."""
+        return jax.tree.map(lambda x: x.sharding, self.state_shapes)
 
     def init(self) -> dict:
         """The state before step 0, a function of the seed alone."""
-        params = init_params(self.cell.model, self.cell.seed)
-        state = {"params": params, "opt_state": self.optimizer.init(params), "step": jnp.int32(0)}
-        return jax.device_put(state, self.replicated)
+        where = self.shardings
+        params = init_params(self.cell.model, self.cell.seed, where["params"])
+        opt_state = jax.jit(self.optimizer.init, out_shardings=where["opt_state"])(params)
+        return {"params": params, "opt_state": opt_state,
+                "step": jax.device_put(jnp.int32(0), where["step"])}  # fmt: skip
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The numbers of the batch's rows that this process holds, sorted."""
+        B = self.cell.train.batch_size
+        held = self.by_row.addressable_devices_indices_map((B, 1)).values()
+        return np.unique(np.concatenate([np.arange(B)[index[0]] for index in held]))
 
     def put(self, batch: dict) -> Batch:
-        """A host batch on the devices."""
-        return jax.device_put(batch, self.by_row)
+        """`rows` of a batch, as arrays of the whole batch on the devices of all hosts."""
+        B = self.cell.train.batch_size
+        return {
+            name: jax.make_array_from_process_local_data(self.by_row, x, (B, *x.shape[1:]))
+            for name, x in batch.items()
+        }
 
     def shapes(self) -> tuple[dict, Batch]:
         """A state and a batch as shapes with their shardings: enough to compile."""
-
-        def on(sharding, tree):
-            shape = partial(jax.ShapeDtypeStruct, sharding=sharding)
-            return jax.tree.map(lambda x: shape(x.shape, x.dtype), tree)
-
         tokens = (self.cell.train.batch_size, self.cell.data.seq_len + 1)
-        batch = {"tokens": jax.ShapeDtypeStruct(tokens, jnp.int32)}
-        return on(self.replicated, jax.eval_shape(self.init)), on(self.by_row, batch)
+        batch = {"tokens": jax.ShapeDtypeStruct(tokens, jnp.int32, sharding=self.by_row)}
+        return self.state_shapes, batch
+
+    def _model(self, params: dict) -> Transformer:
+        return nnx.merge(self.graphdef, params)
+
+    def _resolved(self):
+        return resolved_by(self.sharding if self.mesh.size > 1 else None)
 
     def nll_sum(self, params: dict, batch: Batch) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """(sum of weighted next-token losses in nats, sum of weights)."""
-        nll_BT, weights_BT = self._nll(params, batch)
-        return jnp.sum(nll_BT * weights_BT), jnp.sum(weights_BT)
-
-    def _nll(self, params: dict, batch: Batch) -> tuple[Array, Array]:
-        tokens = batch["tokens"]
-        with tokens_sharded(self.by_row if self.by_row.mesh.size > 1 else None):
-            logits_BTV = nnx.merge(self.graphdef, params)(tokens[:, :-1])
-        nll_BT = optax.softmax_cross_entropy_with_integer_labels(logits_BTV, tokens[:, 1:])
-        return nll_BT, batch.get("weights", jnp.ones_like(nll_BT))
+        weights_BT = _weights(batch)
+        with self._resolved():
+            total = self._model(params).nll_sum(batch["tokens"], weights_BT)
+        return total, jnp.sum(weights_BT)
 
     def gradients(self, params: dict, batch: Batch) -> tuple[Float[Array, ""], dict]:
         """(mean loss, its gradient) over all tokens of a batch, in `accumulate` micro-batches.
@@ -87,7 +131,7 @@ class Program:
         if n == 1:
             (total, count), grads = grad(params, batch)
         else:
-            micro = jax.tree.map(lambda x: x.reshape(n, x.shape[0] // n, *x.shape[1:]), batch)
+            micro = jax.tree.map(self._micro_batches, batch)
 
             def add(sums, batch):
                 (loss, count), grads = grad(params, batch)
@@ -96,6 +140,13 @@ class Program:
             zeros = (jnp.float32(0), jnp.float32(0), jax.tree.map(jnp.zeros_like, params))
             (total, count, grads), _ = jax.lax.scan(add, zeros, micro)
         return total / count, jax.tree.map(lambda g: g / count, grads)
+
+    def _micro_batches(self, x: Array) -> Array:
+        """[B, ..] -> [n, B / n, ..]; each takes rows from all devices, so that none move."""
+        n = self.cell.train.accumulate
+        x = x.reshape(x.shape[0] // n, n, *x.shape[1:]).swapaxes(0, 1)
+        spec = PartitionSpec(None, *self.by_row.spec)
+        return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, spec))
 
     def train_step(self, state: dict, batch: Batch) -> tuple[dict, dict]:
         """One optimizer step and its metrics; `finite` covers loss, gradient and update."""
@@ -112,29 +163,46 @@ class Program:
 
     def eval_step(self, params: dict, batch: Batch) -> tuple[Array, Array]:
         """Per row of the batch: (sum of losses [B], sum of weights [B])."""
-        nll_BT, weights_BT = self._nll(params, batch)
+        weights_BT = _weights(batch)
+        with self._resolved():
+            nll_BT = self._model(params).nll(batch["tokens"])
         return jnp.sum(nll_BT * weights_BT, axis=1), jnp.sum(weights_BT, axis=1)
 
     def compile_train(self, state: dict, batch: Batch) -> Callable:
         """`train_step`, compiled; it consumes the state it is given."""
-        return jax.jit(self.train_step, donate_argnums=0).lower(state, batch).compile()
+        step = jax.jit(
+            self.train_step,
+            donate_argnums=0,
+            out_shardings=(self.shardings, self.sharding.replicated),
+        )
+        return step.lower(state, batch).compile()
 
     def compile_eval(self, params: dict, batch: Batch) -> Callable:
-        """`eval_step`, compiled."""
-        return jax.jit(self.eval_step).lower(params, batch).compile()
+        """`eval_step`, compiled; its results are whole on every host."""
+        step = jax.jit(self.eval_step, out_shardings=self.sharding.replicated)
+        return step.lower(params, batch).compile()
 
 
-def init_params(cfg: ModelConfig, seed: int) -> dict:
-    """Initial parameters as a nested dict of fp32 arrays.
+def init_params(cfg: ModelConfig, seed: int, shardings: dict | None = None) -> dict:
+    """Initial parameters as a nested dict of fp32 arrays, laid out as `shardings` says, if it does.
 
     What variants share comes out of one program, the baseline's, so that under one seed it is
     bitwise the same whatever the residual connection, and is compiled once for all variants.
     """
-    key = jax.random.key(seed)
+    key, shardings = jax.random.key(seed), dict(shardings or {})
     prenorm = cfg.model_copy(update={"residual": ResidualSpec(name="prenorm")})
-    params = jax.jit(lambda key: _pure(Transformer(prenorm, key)))(key)
-    own = _pure(make_residual(cfg, key))
+
+    def make(module, where):
+        return jax.jit(lambda key: _pure(module(key)), out_shardings=where or None)(key)
+
+    own = make(lambda key: make_residual(cfg, key), shardings.pop("residual", None))
+    params = make(lambda key: Transformer(prenorm, key), shardings)
     return {**params, "residual": own} if own else params
+
+
+def _weights(batch: Batch) -> Float[Array, "B T"]:
+    B, T = batch["tokens"].shape
+    return batch.get("weights", jnp.ones((B, T - 1), jnp.float32))
 
 
 def _pure(module: nnx.Module) -> dict:

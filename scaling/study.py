@@ -31,6 +31,7 @@ class Size(Strict):
     n_layers: int = Field(gt=0)
     n_heads: int = Field(gt=0)
     n_kv_heads: int | None = Field(default=None, gt=0)
+    head_dim: int | None = Field(default=None, gt=0)  # d_model / n_heads
     d_ff: int | None = Field(default=None, gt=0)
     learning_rate: float = Field(gt=0)
     batch_size: int | None = Field(default=None, gt=0)
@@ -65,6 +66,15 @@ class Train(Strict):
     checkpoint_every: int = Field(default=500, gt=0)
 
 
+class Mesh(Strict):
+    """Devices by what is split over them; their product is the number of devices."""
+
+    data: int = Field(default=1, gt=0)  # rows of the batch
+    fsdp: int = Field(default=1, gt=0)  # rows of the batch, and parameters
+    tensor: int = Field(default=1, gt=0)  # heads, d_ff and vocabulary
+    sequence: int = Field(default=1, gt=0)  # positions
+
+
 class Study(Strict):
     """Sizes x variants x seeds on one data set with one recipe."""
 
@@ -79,6 +89,7 @@ class Study(Strict):
     variants: dict[Label, Variant] = Field(min_length=1)
     seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
     train: Train = Train()
+    mesh: Literal["auto"] | Mesh = "auto"
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -195,6 +206,7 @@ def _fields_at(location: list) -> list[str]:
     """The keys that are valid at a place in a study file."""
     sections = {
         "data": DataSpec, "model": ModelSpec, "sizes": Size, "variants": Variant, "train": Train,
+        "mesh": Mesh,
     }  # fmt: skip
     if not location:
         return [*Study.model_fields, "ladder"]

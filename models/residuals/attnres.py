@@ -21,8 +21,9 @@ from pydantic import Field
 
 from kernels import depth_attention, merge_one, mix, score
 from models.params import param
+from models.residuals import io
 from models.residuals.base import Residual, State
-from models.sharding import token_sharding
+from models.sharding import sharding_of
 
 
 class Source(NamedTuple):
@@ -50,9 +51,14 @@ class AttnResBlock(Residual):
     """h_l = sum_i softmax_i(w_l . RMSNorm_{g_l}(v_i)) v_i over block sums and the partial sum."""
 
     class Options(Residual.Options):
-        """n_blocks, about eight in the paper, must divide the number of sublayers."""
+        """Eight blocks of one size, unless n_blocks or sublayers_per_block says otherwise.
 
-        n_blocks: int = Field(default=8, ge=1)
+        n_blocks must divide the number of sublayers; with sublayers_per_block the last block may
+        be shorter (section 3.2).
+        """
+
+        n_blocks: int | None = Field(default=None, ge=1)
+        sublayers_per_block: int | None = Field(default=None, ge=1)
 
     summary = "softmax over depth of the embedding and n_blocks block sums"
     source = "arXiv 2603.15031, section 3.2"
@@ -62,18 +68,24 @@ class AttnResBlock(Residual):
         super().__init__(cfg, key)
         # Row l is the read of sublayer l, the last row the readout; row 0 stays unused, since the
         # first read has one source. Queries must start at zero (section 4.1).
-        shape, axes = (cfg.n_sublayers + 1, cfg.d_model), (None, "embed")
+        shape, axes = (cfg.n_sublayers + 1, cfg.d_model), (None, "features")
         self.query = param(None, shape, 0.0, axes=axes, group="vector")
         self.gain = param(None, shape, 1.0, axes=axes, group="vector")
 
     @classmethod
     def block_size(cls, cfg) -> int:
         """Sublayers in a block, S."""
-        return cfg.n_sublayers // cls.options(cfg).n_blocks
+        options = cls.options(cfg)
+        return options.sublayers_per_block or cfg.n_sublayers // options.n_blocks
 
     @classmethod
     def options(cls, cfg):
         options = super().options(cfg)
+        if options.sublayers_per_block:
+            if options.n_blocks:
+                raise ValueError("give n_blocks or sublayers_per_block, not both")
+            return options
+        options = options.model_copy(update={"n_blocks": options.n_blocks or 8})
         if cfg.n_sublayers % options.n_blocks:
             raise ValueError(
                 f"n_blocks {options.n_blocks} does not divide the {cfg.n_sublayers} sublayers of "
@@ -127,7 +139,7 @@ class AttnResBlock(Residual):
                 eps=self.cfg.norm_eps,
                 stacked=self.is_scanned(self.cfg, segment),
                 implementation=self.cfg.implementation,
-                sharding=token_sharding(),
+                sharding=sharding_of(values[0].shape[:2], "batch", "stream"),
             )
             logits = (lse_SBT,)
         carry = state.carry
@@ -188,6 +200,31 @@ class AttnResBlock(Residual):
         mixing = sum(D * (2 * n - 1) for n in cls.n_sources(cfg) if n > 1)
         return finished + partial + mixing
 
+    @classmethod
+    def io_per_token(cls, cfg):
+        N = len(cls.segments(cfg))
+        return io.total(io.block_attention(cfg.d_model, cfg.n_sublayers / N, N))
+
+    @classmethod
+    def saved_activations(cls, cfg):
+        L, later, remat = cfg.n_sublayers, cls.segments(cfg)[1:], cls.remat(cfg)
+        # Phase one's reads stay for the merge; the first segment has none, since its reads are of
+        # the embedding alone, and one that begins a segment is what its sublayer reads.
+        ahead = sum(len(s) - (remat == "none") for s in later) if cls.is_two_phase(cfg) else 0
+        if remat == "none":
+            return 1 + L + L + ahead  # the embedding, all sums so far, all reads after the first
+        if remat == "block":
+            ahead = 0
+        return 1 + cls._sums_kept(cfg, remat) + 1 + ahead  # the last is the readout
+
+    @classmethod
+    def _sums_kept(cls, cfg, remat: str) -> int:
+        """Sums at the end of each block, and under remat "layer" of each layer's part of it."""
+        segments = cls.segments(cfg)
+        if remat == "block":
+            return len(segments)
+        return sum((s.stop + 1) // 2 - s.start // 2 for s in segments)
+
 
 class AttnResFull(AttnResBlock):
     """h_l = sum_i softmax_i(w_l . RMSNorm_{g_l}(v_i)) v_i over all earlier outputs."""
@@ -208,11 +245,23 @@ class AttnResFull(AttnResBlock):
 
     @classmethod
     def segments(cls, cfg):
-        if not cls.is_two_phase(cfg):
-            return super().segments(cfg)
+        return cls.groups(cfg) if cls.is_two_phase(cfg) else super().segments(cfg)
+
+    @classmethod
+    def groups(cls, cfg) -> list[range]:
+        """The sublayers that share a phase one: G of them, where L/G + G is about the least."""
         # Phase one reads L/G groups for all G reads of each, phase two up to G outputs a read.
         group = 2 * max(1, round(cfg.n_sublayers**0.5 / 2))
         return _split(cfg.n_sublayers, group)
+
+    @classmethod
+    def io_per_token(cls, cfg):
+        N = len(cls.groups(cfg))  # the model's own; the paper's table has N = 8 at L = 128
+        return io.total(io.full_attention(cfg.d_model, cfg.n_sublayers / N, N))
+
+    @classmethod
+    def _sums_kept(cls, cfg, remat):
+        return cfg.n_sublayers  # every output
 
     @classmethod
     def is_scanned(cls, cfg, segment):

@@ -114,3 +114,30 @@ class Residual(nnx.Module):
         A multiply-add is two FLOPs; the additions that PreNorm makes too count as none.
         """
         raise NotImplementedError
+
+    @classmethod
+    def io_per_token(cls, cfg: ModelConfig) -> float | None:
+        """Elements that the mechanism reads and writes per token and sublayer, averaged over depth.
+
+        In the convention of `models.residuals.io`, whatever the kernels. None: not declared.
+        """
+        return None
+
+    @classmethod
+    def saved_activations(cls, cfg: ModelConfig) -> int | None:
+        """Arrays [B, T, D] of the mechanism's that backward needs over the whole depth.
+
+        Distinct ones among the inputs of sublayers and of the final norm, and what these were made
+        from, kept from forward to backward under `cfg.remat`; a norm's or a sublayer's own arrays
+        and those of a few scalars a token do not count. None: not declared.
+        """
+        return None
+
+    @classmethod
+    def remat(cls, cfg: ModelConfig) -> str:
+        """What backward computes again: "none", a "layer" or a "block".
+
+        Where all depth is one segment, a block would be everything; then it is a layer.
+        """
+        one_segment = len(cls.segments(cfg)) == 1
+        return "layer" if cfg.remat == "block" and one_segment else cfg.remat

@@ -1,5 +1,6 @@
 """The baseline: every sublayer's output is added with weight one."""
 
+from models.residuals import io
 from models.residuals.base import Residual, State
 
 
@@ -29,3 +30,12 @@ class PreNorm(Residual):
     @classmethod
     def flops_per_token(cls, cfg):
         return 0
+
+    @classmethod
+    def io_per_token(cls, cfg):
+        return io.total(io.standard(cfg.d_model))
+
+    @classmethod
+    def saved_activations(cls, cfg):
+        # The stream before each sublayer or layer, and before the final norm.
+        return 1 + (cfg.n_sublayers if cls.remat(cfg) == "none" else cfg.n_layers)
