@@ -1,4 +1,4 @@
-"""x @ w: weights gathered for use in the dtype of x, gradients summed in fp32 where weights lie."""
+"""x @ w: weights gathered in the dtype of x, gradients summed in fp32 to where the weights lie."""
 
 from functools import partial
 from typing import NamedTuple
@@ -12,31 +12,41 @@ from models.sharding import place, sharding_of
 
 
 class Layout(NamedTuple):
-    """Of one weight: while it is stored, and while it is used."""
+    """Where the arrays of one matrix product lie; hashable, as custom_vjp wants what is static."""
 
-    stored: NamedSharding | None
-    used: NamedSharding | None
+    tokens: NamedSharding  # [B, T]
+    stored: NamedSharding  # the weight [D, F]
+    used: NamedSharding  # the weight, whole along "embed"
 
 
-def layout(w: Float[Array, "D F"], *axes: str) -> Layout:
-    """Of a weight with these logical axes: used, it is whole along "embed"."""
-    used = (None if axis == "embed" else axis for axis in axes)
-    return Layout(sharding_of(w.shape, *axes), sharding_of(w.shape, *used))
+def layout(x: Float[Array, "B T D"], w: Float[Array, "D F"], *axes: str) -> Layout | None:
+    """Of x @ w, where w has these logical axes; None on a single device."""
+    stored = sharding_of(w.shape, *axes)
+    if stored is None:
+        return None
+    used = sharding_of(w.shape, *(None if axis == "embed" else axis for axis in axes))
+    return Layout(sharding_of(x.shape[:2], "batch", "sequence"), stored, used)
 
 
 def linear(x: Float[Array, "*BT D"], w: Float[Array, "D F"], *axes: str) -> Float[Array, "*BT F"]:
-    """x @ w for x [..., D] in any leading shape; w, of these logical axes, in the dtype of x.
+    """x @ w for x [..., D] in any leading shape, [B, T, D] on several devices.
 
-    JAX's own rule for dw, and any contraction over both B and T, makes XLA for CPU copy x and dy
-    into transposed layout: a third of an MLP's training step. A contraction over one flat
-    dimension does not. Elsewhere B and T stay apart, since both may be sharded.
+    Args:
+      x: split over devices as "batch" and "sequence", or whole.
+      w: in fp32, used in the dtype of x; its gradient is summed in fp32.
+      axes: the logical axes of w.
     """
-    return _linear(x, w, layout(w, *axes))
+    return _linear(x, w, layout(x, w, *axes))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _linear(x, w, layout):
-    return x @ place(w.astype(x.dtype), layout.used)
+    return x @ _used(w, x.dtype, layout)
+
+
+def _used(w, dtype, layout):
+    w = w.astype(dtype)  # first, so that half as many bytes are gathered
+    return w if layout is None else place(w, layout.used)
 
 
 def _forward(x, w, layout):
@@ -45,18 +55,14 @@ def _forward(x, w, layout):
 
 def _backward(layout, saved, dy):
     x, w = saved
-    dx = dy @ place(w.astype(dy.dtype), layout.used).T
-    dw = jax.lax.platform_dependent(x, dy, cpu=_dw_flat, default=_dw)
-    return dx, place(dw.astype(w.dtype), layout.stored)
-
-
-def _dw(x, dy):
-    leading = tuple(range(x.ndim - 1))
-    return jnp.tensordot(x, dy, axes=(leading, leading), preferred_element_type=jnp.float32)
-
-
-def _dw_flat(x, dy):
-    return _dw(x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1]))
+    dx = dy @ _used(w, dy.dtype, layout).T
+    if layout is None:
+        # JAX's own rule, and any contraction over both B and T, makes XLA for CPU copy x and dy
+        # into transposed layout: a third of an MLP's training step. One flat dimension does not.
+        x, dy = (a.reshape(-1, a.shape[-1]) for a in (x, dy))
+    tokens = tuple(range(x.ndim - 1))
+    dw = jnp.tensordot(x, dy, axes=(tokens, tokens), preferred_element_type=jnp.float32)
+    return dx, dw.astype(w.dtype) if layout is None else place(dw.astype(w.dtype), layout.stored)
 
 
 _linear.defvjp(_forward, _backward)

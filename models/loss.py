@@ -5,7 +5,6 @@ same logits, and only scaled in backward: three matrix products a token and none
 """
 
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,18 +12,10 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from models.linear import layout
-from models.sharding import place, sharding_of
+from models.sharding import mesh_axes
 
+HEAD = ("embed", "vocab")  # logical axes
 MAX_LOGITS = 2**28  # at once on one device: 1 GiB in fp32
-
-
-class Plan(NamedTuple):
-    """How tokens and vocabulary are split; hashable, since a custom_vjp takes it as static."""
-
-    tokens: jax.sharding.NamedSharding | None  # [B, T]
-    x: jax.sharding.NamedSharding | None  # [B, T, D]
-    stored: jax.sharding.NamedSharding | None  # the head [D, V]
-    used: jax.sharding.NamedSharding | None
 
 
 def nll(
@@ -32,7 +23,8 @@ def nll(
 ) -> Float[Array, "B T"]:
     """Next-token losses in nats, in fp32; not to be differentiated, which `nll_sum` is for."""
     zero_BT = jnp.zeros(targets_BT.shape, jnp.float32)
-    return _run(x_BTD, head_DV, targets_BT, zero_BT, _plan(x_BTD, head_DV), gradients=False)
+    where = layout(x_BTD, head_DV, *HEAD)
+    return _run(x_BTD, head_DV, targets_BT, zero_BT, where, gradients=False)
 
 
 def nll_sum(
@@ -49,21 +41,21 @@ def nll_sum(
       targets_BT: token numbers.
       weights_BT: fp32.
     """
-    return _nll_sum(x_BTD, head_DV, targets_BT, weights_BT, _plan(x_BTD, head_DV))
+    return _nll_sum(x_BTD, head_DV, targets_BT, weights_BT, layout(x_BTD, head_DV, *HEAD))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(4,))
-def _nll_sum(x_BTD, head_DV, targets_BT, weights_BT, plan):
-    nll_BT = _run(x_BTD, head_DV, targets_BT, weights_BT, plan, gradients=False)
+def _nll_sum(x_BTD, head_DV, targets_BT, weights_BT, where):
+    nll_BT = _run(x_BTD, head_DV, targets_BT, weights_BT, where, gradients=False)
     return jnp.sum(nll_BT * weights_BT)
 
 
-def _forward(x_BTD, head_DV, targets_BT, weights_BT, plan):
-    nll_BT, dx_BTD, d_head_DV = _run(x_BTD, head_DV, targets_BT, weights_BT, plan, gradients=True)
+def _forward(x_BTD, head_DV, targets_BT, weights_BT, where):
+    nll_BT, dx_BTD, d_head_DV = _run(x_BTD, head_DV, targets_BT, weights_BT, where, gradients=True)
     return jnp.sum(nll_BT * weights_BT), (dx_BTD, d_head_DV, nll_BT)
 
 
-def _backward(plan, saved, scale):
+def _backward(where, saved, scale):
     dx_BTD, d_head_DV, nll_BT = saved
     return scale.astype(dx_BTD.dtype) * dx_BTD, scale * d_head_DV, None, scale * nll_BT
 
@@ -71,63 +63,48 @@ def _backward(plan, saved, scale):
 _nll_sum.defvjp(_forward, _backward)
 
 
-def _plan(x_BTD, head_DV) -> Plan:
-    B, T, _ = x_BTD.shape
-    tokens = sharding_of((B, T), "batch", "sequence")
-    return Plan(
-        tokens,
-        sharding_of(x_BTD.shape, "batch", "sequence", None),
-        *layout(head_DV, "embed", "vocab"),
-    )
-
-
-def _run(x_BTD, head_DV, targets_BT, weights_BT, plan: Plan, gradients: bool):
+def _run(x_BTD, head_DV, targets_BT, weights_BT, where, gradients: bool):
     """`_local` on each device's tokens and share of the vocabulary."""
     args = (x_BTD, head_DV.astype(x_BTD.dtype), targets_BT, weights_BT)
-    if plan.tokens is None:
+    if where is None:
         return _local(*args, gradients=gradients)
-    args = [
-        place(*pair)
-        for pair in zip(args, (plan.x, plan.used, plan.tokens, plan.tokens), strict=True)
-    ]
-    token_axes = [axis for dim in plan.tokens.spec for axis in _names(dim)]
-    scattered = [axis for axis in _names(plan.stored.spec[0]) if axis in token_axes]
+    tokens, stored, used = (sharding.spec for sharding in where)
+    x = PartitionSpec(*tokens, None)
 
     def local(*args):
-        out = _local(*args, gradients=gradients, vocab_axes=_names(plan.used.spec[1]))
+        out = _local(*args, gradients=gradients, vocab_axes=mesh_axes([used[1]]))
         if not gradients:
             return out
         nll_BT, dx_BTD, d_head_DV = out
-        for axis in token_axes:
-            if axis in scattered:
-                d_head_DV = jax.lax.psum_scatter(d_head_DV, axis, scatter_dimension=0, tiled=True)
-            else:
-                d_head_DV = jax.lax.psum(d_head_DV, axis)
-        return nll_BT, dx_BTD, d_head_DV
+        return nll_BT, dx_BTD, _sum_into(d_head_DV, stored, mesh_axes(tokens))
 
-    tokens, x, used = plan.tokens.spec, plan.x.spec, plan.used.spec
-    d_head = PartitionSpec(tuple(scattered) or None, used[1])
     return jax.shard_map(
         local,
-        mesh=plan.tokens.mesh,
+        mesh=where.stored.mesh,
         in_specs=(x, used, tokens, tokens),
-        out_specs=(tokens, x, d_head) if gradients else tokens,
+        out_specs=(tokens, x, stored) if gradients else tokens,
         check_vma=False,
     )(*args)
 
 
-def _names(dim) -> tuple[str, ...]:
-    """The mesh axes of one dimension of a PartitionSpec."""
-    return () if dim is None else (dim,) if isinstance(dim, str) else tuple(dim)
+def _sum_into(d_head_DV, stored, axes):
+    """The sum over mesh axes; of those that split the rows of the stored head, a share."""
+    for axis in axes:
+        if axis in mesh_axes([stored[0]]):
+            d_head_DV = jax.lax.psum_scatter(d_head_DV, axis, scatter_dimension=0, tiled=True)
+        else:
+            d_head_DV = jax.lax.psum(d_head_DV, axis)
+    return d_head_DV
 
 
 def _local(x_BTD, head_DV, targets_BT, weights_BT, *, gradients, vocab_axes=()):
     """nll [B, T], or (nll, its weighted sum's dx, and d_head in fp32), of one device's tokens."""
     (D, V), tokens = head_DV.shape, targets_BT.shape
     n_tokens = targets_BT.size
-    n = next(
-        n for n in range(1, n_tokens + 1) if n_tokens % n == 0 and n_tokens // n * V <= MAX_LOGITS
+    fitting = (
+        n for n in range(1, n_tokens) if n_tokens % n == 0 and n_tokens // n * V <= MAX_LOGITS
     )
+    n = next(fitting, n_tokens)
     first = jax.lax.axis_index(vocab_axes) * V if vocab_axes else 0
     chunks = (
         x_BTD.reshape(n, n_tokens // n, D),
@@ -164,7 +141,8 @@ def _chunk(head_DV, x_ND, targets_N, weights_N, gradients, vocab_axes):
     nll_N = (lse_N1 - target_N1)[:, 0]
     if not gradients:
         return nll_N, 0.0, 0.0
-    d_logits_NV = (jnp.exp(logits_NV - lse_N1) - is_target_NV) * weights_N[:, None]
+    p_NV = jnp.exp(logits_NV - lse_N1)
+    d_logits_NV = jnp.where(is_target_NV, p_NV - 1, p_NV) * weights_N[:, None]
     d_logits_NV = d_logits_NV.astype(x_ND.dtype)
     dx_ND = over_vocab(d_logits_NV @ head_DV.T, jax.lax.psum)
     d_head_DV = jnp.dot(x_ND.T, d_logits_NV, preferred_element_type=jnp.float32)

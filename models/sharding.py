@@ -5,7 +5,7 @@ between the sublayers, so of the sources of depth attention too. Heads, kv_heads
 that matrix products make or use up. Embed: d_model of a matrix. Features, head: vectors.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -43,3 +43,9 @@ def constrain(x: jax.Array, *axes: str | None) -> jax.Array:
 def place(x: jax.Array, sharding: NamedSharding | None) -> jax.Array:
     """x, laid out so; x itself where there is nothing to say."""
     return x if sharding is None else jax.lax.with_sharding_constraint(x, sharding)
+
+
+def mesh_axes(spec: Iterable) -> tuple[str, ...]:
+    """All mesh axes that a PartitionSpec, or some dimensions of one, name."""
+    named = (() if dim is None else (dim,) if isinstance(dim, str) else dim for dim in spec)
+    return tuple(axis for dim in named for axis in dim)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from models.config import ModelConfig
 from models.layers import STREAM, Layer, RMSNorm
-from models.loss import nll, nll_sum
+from models.loss import HEAD, nll, nll_sum
 from models.params import fan_in, param
 from models.residuals import Residual, State, find
 from models.sharding import constrain
@@ -35,8 +35,7 @@ class Transformer(nnx.Module):
         self.layers = jax.vmap(lambda k: Layer(cfg, k))(jax.random.split(k_layers, cfg.n_layers))
         self.final_norm = RMSNorm(D, cfg.norm_eps)
         if not cfg.tie_embeddings:
-            axes = ("embed", "vocab")
-            self.head = param(k_head, (D, V), fan_in(), axes=axes, group="embedding")
+            self.head = param(k_head, (D, V), fan_in(), axes=HEAD, group="embedding")
         self.residual = make_residual(cfg, key)
         self.cfg = cfg
 
@@ -48,7 +47,7 @@ class Transformer(nnx.Module):
         segments = residual.segments(cfg)
         stacks = _stacks(self.layers, residual, segments)
         run = _run_segment
-        if _remat(residual) == "block":
+        if residual.remat(residual.cfg) == "block":
             run = jax.checkpoint(run, static_argnums=3)
         for segment in segments:
             state = run(residual, state, stacks[segment], segment)
@@ -105,7 +104,7 @@ def _run(residual: Residual, state: State, layer: Layer, sites: list, first: int
             state = residual.write(state, site, y_BTD)
         return state
 
-    if _remat(residual) == "layer":
+    if residual.remat(residual.cfg) == "layer":
         run = jax.checkpoint(run)
     return run(residual, layer, state)
 
@@ -122,19 +121,12 @@ def _scan(residual: Residual, state: State, segment: range, stack: Layer) -> Sta
         return state.carry, None
 
     history = state.history
-    if _remat(residual) == "layer":
+    if residual.remat(residual.cfg) == "layer":
         body = jax.checkpoint(body, prevent_cse=False)
     reads = jax.tree.map(lambda x: x.reshape(-1, 2, *x.shape[1:]), state.reads)  # [layer, site, ..]
     steps = (stack, reads, jnp.arange(segment.start, segment.stop, 2))
     carry, _ = jax.lax.scan(body, state.carry, steps)
     return State(history, carry)
-
-
-def _remat(residual: Residual) -> str:
-    """What backward computes again: "none", a "layer" or a "block"."""
-    cfg = residual.cfg
-    one_segment = len(residual.segments(cfg)) == 1
-    return "layer" if cfg.remat == "block" and one_segment else cfg.remat
 
 
 def _stacks(layers: Layer, residual: Residual, segments: list[range]) -> dict[range, list[Layer]]:

@@ -23,7 +23,7 @@ from kernels.depth_attention.bench import rows as kernel_rows
 from scaling.cells import Cell, expand
 from scaling.console import make_console, make_table
 from scaling.data import prepare, train_batches
-from scaling.device import peak_flops
+from scaling.device import measure_matmul_flops
 from scaling.files import write_json
 from scaling.flops import train_flops
 from scaling.memory import keep_memory
@@ -149,7 +149,7 @@ def _utilisation(console, d_model: int, seq_len: int) -> dict:
     stepper, peaks = Stepper(cell), []
 
     def peak() -> float:
-        peaks.append(peak_flops())
+        peaks.append(measure_matmul_flops())
         return 0.0
 
     seconds = _take_turns({"step": stepper, "peak": peak}, 7)["step"]

@@ -1,39 +1,56 @@
 """Checkpoints: Orbax behind three functions, with a checksum for every file.
 
 Orbax alone restores a flipped byte as a wrong number without a word, so that a manifest of sha256
-sums, written after the save has been committed, decides what counts as a checkpoint.
+sums, written after the save has been committed, decides what counts as a checkpoint. On several
+hosts every process writes and reads its own shards, and process 0 alone does all the rest; the
+arrays may be restored onto another mesh and by another number of processes.
 """
 
 import hashlib
 import json
+import os
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
 
+from scaling import multihost
 from scaling.files import write_json
 
 _KEEP = 2
+_NAMED = 10  # leaves that a mismatch lists
+
+
+class MismatchError(Exception):
+    """The checkpoint is of other arrays than those wanted; the message lists the first ten."""
 
 
 def save(directory: Path, step: int, state: Any, extra: dict) -> None:
     """Saves `state` and the JSON-able `extra` as of `step`, and drops all but the newest two.
 
     Args:
-      directory: the checkpoints folder of one cell, held by this process alone.
+      directory: the checkpoints folder of one cell, held by this launch alone.
       step: optimizer steps done.
-      state: a pytree of arrays.
+      state: a pytree of arrays, on the devices of all processes.
       extra: what else a resume needs.
+
+    Raises:
+      HostError: a process that did not finish its share in time.
     """
     directory = directory.absolute()
     target = directory / str(step)
     with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(target, state, force=True)
         checkpointer.wait_until_finished()
-    write_json(directory / f"{step}.json", {"files": _sums(target), "extra": extra})
+    multihost.barrier(f"checkpoint of step {step}")
+    if not multihost.is_lead():
+        return
+    manifest = {"files": _sums(target), "leaves": _leaves(state), "extra": extra}
+    write_json(directory / f"{step}.json", manifest)
     kept = {name for new in sorted(steps(directory))[-_KEEP:] for name in (f"{new}.json", str(new))}
     for path in directory.iterdir():  # what a kill left behind goes too
         if path.name not in kept:
@@ -45,27 +62,28 @@ def restore(directory: Path, like: Any) -> tuple[int, Any, dict] | None:
 
     Args:
       directory: the checkpoints folder of one cell.
-      like: the state to restore into: arrays, or shapes with shardings.
+      like: the state to restore into: arrays, or shapes with shardings. Their shardings need not
+        be those of the arrays that were saved.
 
     Returns:
       (step, state, extra), or None where there is none. What was interrupted or is damaged is
       removed, so that a later save of the same step starts clean.
+
+    Raises:
+      MismatchError: leaves that are there but not wanted, or wanted but not there, or of another
+        shape or dtype.
+      HostError: a process that is late.
     """
     directory = directory.absolute()
-    for step in sorted(steps(directory), reverse=True):
-        manifest, folder = directory / f"{step}.json", directory / str(step)
-        try:
-            recorded = json.loads(manifest.read_text())
-            intact = recorded["files"] == _sums(folder) != {} and "extra" in recorded
-        except (OSError, ValueError, KeyError, TypeError):
-            intact = False
-        if intact:
-            _remove_all_but(directory, step)
-            with ocp.StandardCheckpointer() as checkpointer:
-                state = checkpointer.restore(folder, jax.tree.map(_abstract, like))
-            return step, state, recorded["extra"]
-    _remove_all_but(directory, None)
-    return None
+    found = multihost.decide("which checkpoint to restore", lambda: _newest_intact(directory))
+    if found is None:
+        return None
+    step, leaves, extra = found
+    if leaves is not None:  # manifests did not always have them
+        _compare(f"the checkpoint of step {step}", leaves, _leaves(like))
+    with ocp.StandardCheckpointer() as checkpointer:
+        state = checkpointer.restore(directory / str(step), jax.tree.map(_abstract, like))
+    return step, state, extra
 
 
 def steps(directory: Path) -> list[int]:
@@ -75,16 +93,57 @@ def steps(directory: Path) -> list[int]:
     return [int(path.stem) for path in directory.iterdir() if re.fullmatch(r"\d+\.json", path.name)]
 
 
+def _newest_intact(directory: Path) -> tuple[int, dict | None, dict] | None:
+    """(step, leaves, extra) of the manifest that holds; everything that does not is removed."""
+    for step in sorted(steps(directory), reverse=True):
+        try:
+            recorded = json.loads((directory / f"{step}.json").read_text())
+            intact = recorded["files"] == _sums(directory / str(step)) != {} and "extra" in recorded
+        except (OSError, ValueError, KeyError, TypeError):
+            intact = False
+        if intact:
+            _remove_all_but(directory, step)
+            return step, recorded.get("leaves"), recorded["extra"]
+    _remove_all_but(directory, None)
+    return None
+
+
+def _leaves(state: Any) -> dict[str, str]:
+    """Type and shape of each array, as in float32[8, 256], by its path in the tree."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): f"{leaf.dtype}{list(leaf.shape)}"
+        for path, leaf in jax.tree_util.tree_leaves_with_path(state)
+    }
+
+
+def _compare(what: str, found: dict[str, str], wanted: dict[str, str]) -> None:
+    different = [
+        f"{path} is {found.get(path, 'absent')} there and {wanted.get(path, 'absent')} here"
+        for path in {**wanted, **found}
+        if found.get(path) != wanted.get(path)
+    ]
+    if different:
+        more = len(different) - _NAMED
+        rest = f"; and {more} more" if more > 0 else ""
+        raise MismatchError(f"{what} is of another model: {'; '.join(different[:_NAMED])}{rest}")
+
+
 def _abstract(x: jax.Array) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
 
 
 def _sums(folder: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return {
+            str(path.relative_to(folder)): digest
+            for path, digest in zip(paths, pool.map(_sha256, paths), strict=True)
+        }
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _remove_all_but(directory: Path, step: int | None) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 
 from scaling.cells import Cell
+from scaling.errors import UserError
 from scaling.ledger import Ledger
 from scaling.memory import keep_memory
 from scaling.worker import work
@@ -25,7 +26,9 @@ class _Worker:
     cell: Cell | None = None
 
 
-def run_grid(cells: list[Cell], ledger: Ledger, jobs: int, listen: Listener) -> list[Cell]:
+def run_grid(
+    cells: list[Cell], ledger: Ledger, jobs: int, listen: Listener, say: Callable[[str], None]
+) -> list[Cell]:
     """Runs cells, `jobs` at a time, and returns those that failed.
 
     Args:
@@ -33,14 +36,24 @@ def run_grid(cells: list[Cell], ledger: Ledger, jobs: int, listen: Listener) -> 
       ledger: the study's run directory, whose lock the caller holds.
       jobs: worker processes; each gets an equal share of the CPU cores.
       listen: told of everything that happens.
+      say: told, once each, what a person should know.
+
+    Raises:
+      UserError: a cell does not fit the devices; nothing was trained.
     """
     context = multiprocessing.get_context("spawn")
     keep_memory()
-    waiting, failed = list(cells), []
+    waiting, failed, said = list(cells), [], set()
     # The share of cores follows from `jobs` alone: it sets the order of some sums, hence the bits.
     shares = _shares(jobs)[: len(cells)]
     workers = [_start(context, ledger, cores) for cores in shares]
     try:
+        workers[0].connection.send(waiting)  # it knows the devices
+        kind, refusal = _receive(workers[0])
+        if kind == "checked" and refusal:
+            raise UserError(refusal)
+        if kind == "died":
+            workers[0] = _start(context, ledger, workers[0].cores)
         for worker in workers:
             _assign(worker, waiting, listen)
         while busy := [worker for worker in workers if worker.cell]:
@@ -50,6 +63,11 @@ def run_grid(cells: list[Cell], ledger: Ledger, jobs: int, listen: Listener) -> 
                     continue
                 cell = worker.cell
                 kind, payload = _receive(worker)
+                if kind == "note":
+                    if payload not in said:
+                        said.add(payload)
+                        say(payload)
+                    continue
                 if kind == "died":
                     kind = "failed"
                     with contextlib.suppress(OSError):  # a full disk must not stop the grid

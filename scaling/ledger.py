@@ -6,6 +6,8 @@ runs/<study>/<cell>/config.json     the cell, as it was started
                    /checkpoints/    resumable states
                    /failed.json     why it stopped, if it did
                    /summary.json    its result: written last, at once, with a checksum
+
+On several hosts process 0 alone writes it; the methods that write do nothing in the others.
 """
 
 import hashlib
@@ -17,6 +19,7 @@ from typing import Literal
 from scaling.cells import Cell
 from scaling.errors import UserError
 from scaling.files import is_held, read_json, write_json
+from scaling.multihost import is_lead
 
 Kind = Literal["pending", "running", "done", "failed"]
 
@@ -82,6 +85,8 @@ class Ledger:
 
     def add(self, cells: list[Cell], baseline: str) -> None:
         """Adds cells to the grid, after `check`."""
+        if not is_lead():
+            return
         self.check(cells)
         merged = {cell.key: cell for cell in [*self.known(), *cells]}
         entries = [cell.model_dump(mode="json") for cell in merged.values()]
@@ -104,8 +109,17 @@ class Ledger:
             return None, "summary.json is of another configuration; the cell counts as unfinished"
         return record, ""
 
+    def write_config(self, cell: Cell) -> None:
+        """Marks a cell as begun, again if it had failed."""
+        if not is_lead():
+            return
+        (self.directory(cell) / "failed.json").unlink(missing_ok=True)
+        write_json(self.directory(cell) / "config.json", cell.model_dump(mode="json"))
+
     def write_summary(self, cell: Cell, record: dict) -> None:
         """Marks a cell as done; the last thing that happens to it."""
+        if not is_lead():
+            return
         record = {**record, "digest": cell.digest}
         (self.directory(cell) / "failed.json").unlink(missing_ok=True)
         path = self.directory(cell) / "summary.json"
@@ -113,6 +127,8 @@ class Ledger:
 
     def write_failure(self, cell: Cell, reason: str) -> None:
         """Marks a cell as failed, with a reason in a few words."""
+        if not is_lead():
+            return
         write_json(self.directory(cell) / "failed.json", {"reason": reason})
 
     def status(self, cell: Cell) -> Status:

@@ -3,20 +3,19 @@
 import json
 import os
 from pathlib import Path
+from typing import TextIO
 
 
 class Metrics:
-    """Appends to a cell's metrics; a resumed run first drops what lies after its checkpoint."""
+    """Appends to a cell's metrics; a resumed run first drops what lies after its checkpoint.
 
-    def __init__(self, path: Path, resumed_step: int, every: int):
+    Without a path nothing is written: on several hosts, the file is process 0's.
+    """
+
+    def __init__(self, path: Path | None, resumed_step: int, every: int):
         self._every = every
         self._losses: list[float] = []
-        kept = _lines_until(path, resumed_step)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text("".join(kept), encoding="utf-8")
-        os.replace(temporary, path)
-        self._file = path.open("a", encoding="utf-8", buffering=1)
+        self._file = None if path is None else _continued(path, resumed_step)
 
     def add(self, step: int, loss: float) -> bool:
         """Takes one step's loss; true when a line is due."""
@@ -25,14 +24,25 @@ class Metrics:
 
     def write(self, step: int, **fields: float) -> None:
         """Writes a line with the mean loss of the steps since the last one."""
-        if self._losses:
+        if self._losses and self._file:
             loss = sum(self._losses) / len(self._losses)
             self._file.write(json.dumps({"step": step, "loss": loss, **fields}) + "\n")
-            self._losses.clear()
+        self._losses.clear()
 
     def close(self) -> None:
         """Closes the file."""
-        self._file.close()
+        if self._file:
+            self._file.close()
+
+
+def _continued(path: Path, step: int) -> TextIO:
+    """The file without what lies after `step`, open at its end."""
+    kept = _lines_until(path, step)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(kept), encoding="utf-8")
+    os.replace(temporary, path)
+    return path.open("a", encoding="utf-8", buffering=1)
 
 
 def _lines_until(path: Path, step: int) -> list[str]:

@@ -32,7 +32,9 @@ COLUMNS = {
     "code_version": "of this package",
     "jax_version": "of jax",
     "device_kind": "as jax names it",
-    "n_devices": "used",
+    "n_devices": "used, of all hosts",
+    "n_processes": "hosts, or processes on them",
+    "mesh": "how the devices were split, as axis=size",
 }
 
 

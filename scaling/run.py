@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
-from scaling import checkpoint
+from scaling import checkpoint, multihost
 from scaling.cells import Cell
 from scaling.data import Corpus, train_batches, validation_batches
 from scaling.device import peak_flops
-from scaling.files import write_json
 from scaling.flops import PFLOPS_DAY, count_params, train_flops
 from scaling.ledger import Ledger
 from scaling.metrics import Metrics
@@ -22,6 +22,7 @@ from scaling.step import Program
 from scaling.version import code_version
 
 Report = Callable[[dict], None]
+Say = Callable[[str], None]
 
 
 class CellFailedError(Exception):
@@ -29,54 +30,93 @@ class CellFailedError(Exception):
 
 
 def run_cell(
-    cell: Cell, ledger: Ledger, corpus: Corpus, report: Report = lambda event: None
+    cell: Cell,
+    ledger: Ledger,
+    corpus: Corpus,
+    report: Report = lambda event: None,
+    say: Say = lambda note: None,
 ) -> None:
     """Trains a cell, resuming from its last checkpoint, validates it and writes its summary.
 
     The result is a function of the cell and the data alone: interrupted anywhere and run again on
-    the same kind of machine, it ends in the same bits.
+    the same kind of machine, it ends in the same bits. On other devices, or another number of
+    hosts, the batches are the same and sums may round differently. On several hosts all call this
+    with the same cell.
 
     Args:
       cell: what to train.
       ledger: where; the caller holds the cell's lock.
       corpus: the prepared data of `cell.data`.
       report: called after every step with {"step", "loss", "seconds"}, seconds spent training.
+      say: called with what a person should know.
 
     Raises:
-      CellFailedError: a loss, gradient or update was not finite, or the data are not those of the
-        checkpoint.
+      CellFailedError: a loss, gradient or update was not finite, or the data or the model are not
+        those of the checkpoint.
+      HostError: another host is late or gone.
     """
     directory = ledger.directory(cell)
-    (directory / "failed.json").unlink(missing_ok=True)
-    write_json(directory / "config.json", cell.model_dump(mode="json"))
-    validation = validation_batches(
-        corpus,
-        seq_len=cell.data.seq_len,
-        batch_size=cell.train.batch_size,
-        n_tokens=cell.data.validation_tokens,
-    )
+    ledger.write_config(cell)
     program = Program(cell)
+    validation = validation_batches(corpus, **_validation_shape(cell), rows=program.rows)
     clock = Clock()
     with clock.measure("compile"):
         state = program.init()
-        first = program.put({"tokens": _tokens_like(cell)})
+        first = program.put({"tokens": _tokens_like(cell, program.rows)})
         train_step = program.compile_train(state, first)
-    restored = checkpoint.restore(directory / "checkpoints", state)
-    if restored is not None:
-        _, state, extra = restored
-        if extra["data_fingerprint"] != corpus.fingerprint:
-            raise CellFailedError(
-                f"its checkpoint was trained on data {extra['data_fingerprint']}, "
-                f"but the data are now {corpus.fingerprint}"
-            )
-        for activity, seconds in extra["seconds"].items():
-            clock.seconds[activity] += seconds
+    state = _resume(directory, corpus, program, state, clock, say)
     state = _train(cell, directory, corpus, program, train_step, state, clock, report)
     with clock.measure("compile"):
         eval_step = program.compile_eval(state["params"], program.put(validation[0]))
     with clock.measure("validate"):
         losses = _validate(program, eval_step, state["params"], validation)
-    ledger.write_summary(cell, _summary(cell, corpus, clock, state["params"], validation, losses))
+        digest = _digest(state["params"])
+    if multihost.is_lead():
+        summary = _summary(cell, corpus, program, clock, losses)
+        ledger.write_summary(cell, {**summary, "weights_sha256": digest})
+
+
+def _resume(directory, corpus, program, state, clock, say) -> dict:
+    """The state of the last checkpoint, or the one given where there is none."""
+    multihost.note("restore")
+    try:
+        restored = checkpoint.restore(directory / "checkpoints", state)
+    except checkpoint.MismatchError as error:
+        raise CellFailedError(str(error)) from error
+    if restored is None:
+        return state
+    step, state, extra = restored
+    if extra["data_fingerprint"] != corpus.fingerprint:
+        raise CellFailedError(
+            f"its checkpoint was trained on data {extra['data_fingerprint']}, "
+            f"but the data are now {corpus.fingerprint}"
+        )
+    for activity, seconds in extra["seconds"].items():
+        clock.seconds[activity] += seconds
+    now, before = _layout(program), extra.get("layout")
+    if before is not None and before != now:
+        say(
+            f"{program.cell.key}: was trained to step {step} on {_in_words(before)}, goes on on "
+            f"{_in_words(now)}: same data order; sums may round differently"
+        )
+    return state
+
+
+def _layout(program: Program) -> dict:
+    """What the order of sums depends on."""
+    return {
+        "processes": len(multihost.process_names()),
+        "devices": program.mesh.size,
+        "mesh": {axis: n for axis, n in program.mesh.shape.items() if n > 1},
+    }
+
+
+def _in_words(layout: dict) -> str:
+    n, mesh = layout["processes"], layout["mesh"]
+    split = ", ".join(f"{axis}={size}" for axis, size in mesh.items())
+    each = layout["devices"] // n
+    words = f"{n} process{'es' * (n > 1)} x {each} device{'s' * (each > 1)}"
+    return f"{words} ({split})" if split else words
 
 
 class Clock:
@@ -86,8 +126,9 @@ class Clock:
         self.seconds = {"train": 0.0, "compile": 0.0, "validate": 0.0, "save": 0.0}
 
     @contextlib.contextmanager
-    def measure(self, activity: str) -> Iterator[None]:
-        """Adds the time spent inside to an activity."""
+    def measure(self, activity: str, step: int | None = None) -> Iterator[None]:
+        """Adds the time spent inside to an activity, and tells the other hosts what it is."""
+        multihost.note(activity, step)
         start = time.perf_counter()
         yield
         self.seconds[activity] += time.perf_counter() - start
@@ -103,8 +144,10 @@ def _train(cell, directory, corpus, program, train_step, state, clock, report) -
         batch_size=cell.train.batch_size,
         seed=cell.seed,
         start_step=start,
+        rows=program.rows,
     )
-    metrics = Metrics(directory / "metrics.jsonl", start, cell.train.log_every)
+    path = directory / "metrics.jsonl" if multihost.is_lead() else None
+    metrics = Metrics(path, start, cell.train.log_every)
     pending = None
 
     def drain() -> None:
@@ -126,7 +169,7 @@ def _train(cell, directory, corpus, program, train_step, state, clock, report) -
 
     try:
         for step in range(start + 1, cell.steps + 1):
-            with clock.measure("train"):
+            with clock.measure("train", step):
                 state, values = train_step(state, program.put(next(batches)))
                 drain()
             pending = step, values
@@ -135,7 +178,11 @@ def _train(cell, directory, corpus, program, train_step, state, clock, report) -
                     drain()
                 pending = None
                 with clock.measure("save"):
-                    extra = {"data_fingerprint": corpus.fingerprint, "seconds": clock.seconds}
+                    extra = {
+                        "data_fingerprint": corpus.fingerprint,
+                        "seconds": clock.seconds,
+                        "layout": _layout(program),
+                    }
                     checkpoint.save(directory / "checkpoints", step, state, extra)
     finally:
         metrics.close()
@@ -146,6 +193,7 @@ def _validate(program, eval_step, params, batches) -> dict:
     """Mean loss over all validation tokens, and its standard error over windows."""
     totals, counts = [], []
     for batch in batches:
+        multihost.note("validate")
         total, count = eval_step(params, program.put(batch))
         totals.append(np.asarray(total, np.float64))
         counts.append(np.asarray(count, np.float64))
@@ -158,14 +206,13 @@ def _validate(program, eval_step, params, batches) -> dict:
     return {"val_loss": float(total.sum() / count.sum()), "val_loss_sem": sem, "nats": total.sum()}
 
 
-def _summary(
-    cell: Cell, corpus: Corpus, clock: Clock, params: dict, validation: list[dict], losses: dict
-) -> dict:
+def _summary(cell: Cell, corpus: Corpus, program: Program, clock: Clock, losses: dict) -> dict:
     """What results.csv is made of."""
     n_params, n_non_embedding = count_params(cell.model)
     seconds, device = clock.seconds, jax.local_devices()[0]
     peak = peak_flops()
     per_second = train_flops(cell.model, cell.tokens, "with_head") / seconds["train"]
+    validation = validation_batches(corpus, **_validation_shape(cell))  # every host's rows
     targets = np.concatenate([batch["tokens"][:, 1:][batch["weights"] > 0] for batch in validation])
     return {
         "n_params": n_params,
@@ -186,20 +233,31 @@ def _summary(
         "code_version": code_version(),
         "jax_version": jax.__version__,
         "device_kind": device.device_kind,
-        "n_devices": jax.local_device_count(),
+        "n_devices": program.mesh.size,
+        "n_processes": len(multihost.process_names()),
+        "mesh": " ".join(f"{axis}={n}" for axis, n in _layout(program)["mesh"].items()),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "weights_sha256": _digest(params),
     }
 
 
 def _digest(params: dict) -> str:
-    """sha256 of all weights, in the order of their paths."""
+    """sha256 of all weights, in the order of their paths; every host has to take part."""
     digest = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         digest.update(jax.tree_util.keystr(path).encode())
+        if not (leaf.is_fully_addressable or leaf.is_fully_replicated):
+            leaf = multihost_utils.process_allgather(leaf, tiled=True)
         digest.update(np.asarray(leaf).tobytes())
     return digest.hexdigest()
 
 
-def _tokens_like(cell: Cell) -> np.ndarray:
-    return np.zeros((cell.train.batch_size, cell.data.seq_len + 1), np.int32)
+def _validation_shape(cell: Cell) -> dict:
+    return {
+        "seq_len": cell.data.seq_len,
+        "batch_size": cell.train.batch_size,
+        "n_tokens": cell.data.validation_tokens,
+    }
+
+
+def _tokens_like(cell: Cell, rows: np.ndarray) -> np.ndarray:
+    return np.zeros((len(rows), cell.data.seq_len + 1), np.int32)

@@ -37,6 +37,12 @@ RULES: dict[str | None, tuple[str, ...]] = {
 }
 
 
+_PLATFORMS = {
+    "implementation": {"pallas_tpu": "tpu", "pallas_gpu": "gpu"},
+    "attention": {"splash": "tpu", "cudnn": "gpu"},
+}
+
+
 class Sharding:
     """Logical axes -> NamedSharding, for one model on one mesh."""
 
@@ -81,6 +87,24 @@ class Sharding:
 @cache
 def _log_once(message: str) -> None:
     logging.getLogger("scaling").warning(message)
+
+
+def check(cells: Sequence[Cell], devices: Sequence[jax.Device]) -> None:
+    """Makes sure that cells can be trained on these devices.
+
+    Raises:
+      UserError: a mesh does not fit, or a kernel is asked for that this platform does not run.
+    """
+    platform = devices[0].platform
+    for cell in cells:
+        resolve_mesh(cell, len(devices))
+        for setting, kernels in _PLATFORMS.items():
+            name = getattr(cell.model, setting)
+            if kernels.get(name, platform) != platform:
+                raise UserError(
+                    f"model.{setting} {name} runs on {kernels[name]}, and the devices here are "
+                    f"{platform}; say auto, which is the best for each platform."
+                )
 
 
 def make_mesh(cell: Cell, devices: Sequence[jax.Device]) -> jax.sharding.Mesh:

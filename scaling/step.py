@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from models import ModelConfig, ResidualSpec, Transformer
@@ -24,7 +24,8 @@ Batch = dict[str, Array]
 class Program:
     """The jitted functions of one cell, on all devices of all hosts.
 
-    Other `devices` are those of a topology, to compile for hardware that is not here.
+    Other `devices` are those of a topology, to compile for hardware that is not here; an abstract
+    mesh is enough to lower.
 
     The state is `{"params", "opt_state", "step"}`, nested dicts of arrays, each split as the rules
     of `scaling.sharding` say, the optimizer's moments like their parameters. A batch is
@@ -34,11 +35,14 @@ class Program:
       UserError: the cell's mesh does not fit the devices, or the cell cannot be split so.
     """
 
-    def __init__(self, cell: Cell, devices: Sequence[jax.Device] | None = None):
+    def __init__(self, cell: Cell, devices: Sequence[jax.Device] | AbstractMesh | None = None):
         self.cell = cell
-        devices = devices or jax.devices()
-        cfg = cell.model.on_platform(devices[0].platform)
-        self.mesh = make_mesh(cell, devices)
+        if isinstance(devices, AbstractMesh):
+            self.mesh, platform = devices, jax.default_backend()
+        else:
+            devices = devices or jax.devices()
+            self.mesh, platform = make_mesh(cell, devices), devices[0].platform
+        cfg = cell.model.on_platform(platform)
         self.sharding = Sharding(self.mesh, cfg)
         self.by_row = self.sharding(("batch", None), (self._micro_rows, 0))
         key = jax.eval_shape(lambda: jax.random.key(0))
@@ -168,14 +172,18 @@ class Program:
             nll_BT = self._model(params).nll(batch["tokens"])
         return jnp.sum(nll_BT * weights_BT, axis=1), jnp.sum(weights_BT, axis=1)
 
-    def compile_train(self, state: dict, batch: Batch) -> Callable:
-        """`train_step`, compiled; it consumes the state it is given."""
+    def trace_train(self, state: dict, batch: Batch) -> jax.stages.Traced:
+        """`train_step`, traced; it consumes the state it is given."""
         step = jax.jit(
             self.train_step,
             donate_argnums=0,
             out_shardings=(self.shardings, self.sharding.replicated),
         )
-        return step.lower(state, batch).compile()
+        return step.trace(state, batch)
+
+    def compile_train(self, state: dict, batch: Batch) -> Callable:
+        """`trace_train`, compiled."""
+        return self.trace_train(state, batch).lower().compile()
 
     def compile_eval(self, params: dict, batch: Batch) -> Callable:
         """`eval_step`, compiled; its results are whole on every host."""

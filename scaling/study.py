@@ -158,8 +158,8 @@ def _apply(raw: dict, override: str) -> None:
     *parents, last = path.split(".")
     node = raw
     for depth, key in enumerate(parents):
-        if key in node and node[key] is None:
-            node[key] = {}  # a variant without options
+        if key in node and node[key] in (None, "auto"):
+            node[key] = {}  # a variant without options, or the mesh
         # A section left out of the file has defaults and may be set; a size or variant may not.
         child = node.setdefault(key, {}) if node is raw else node.get(key)
         if not isinstance(child, dict):

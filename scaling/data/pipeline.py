@@ -19,9 +19,13 @@ def train_batches(
     batch_size: int,
     seed: int,
     start_step: int = 0,
+    rows: np.ndarray | None = None,
     read_threads: int = READ_THREADS,
 ) -> Iterator[dict[str, np.ndarray]]:
     """Endless batches {"tokens": int32 [batch_size, seq_len + 1]}, the one for `start_step` first.
+
+    With `rows`, numbers of rows of the batch, only those are read and given, in that order; which
+    windows make up a batch does not depend on who reads which of its rows.
 
     Window k holds tokens k * seq_len to (k + 1) * seq_len inclusive, so inputs are `[:, :-1]` and
     targets `[:, 1:]`, and the targets of all windows are the train tokens after the first, each
@@ -55,9 +59,10 @@ def train_batches(
         )
 
     train = np.asarray(corpus.train)  # indexing an np.memmap makes a memmap each time, slowly
+    mine = slice(None) if rows is None else rows
 
     def gather(windows: list[int]) -> dict[str, np.ndarray]:
-        return {"tokens": _windows(train, np.asarray(windows), seq_len)}
+        return {"tokens": _windows(train, np.asarray(windows)[mine], seq_len)}
 
     # ds.seed() hashes: Grain adds the epoch to shuffle's own seed, so with shuffle(seed=seed)
     # epoch 1 of seed 0 would be epoch 0 of seed 1.
@@ -76,13 +81,19 @@ def train_batches(
 
 
 def validation_batches(
-    corpus: Corpus, *, seq_len: int, batch_size: int, n_tokens: int | None = None
+    corpus: Corpus,
+    *,
+    seq_len: int,
+    batch_size: int,
+    n_tokens: int | None = None,
+    rows: np.ndarray | None = None,
 ) -> list[dict[str, np.ndarray]]:
     """The validation set: n_tokens // seq_len windows spaced evenly over the validation split.
 
     Which windows depends on seq_len and n_tokens only, never on batch_size. Each batch holds
     "tokens" int32 [batch_size, seq_len + 1] and "weights" float32 [batch_size, seq_len], one a
     target; rows that only fill up the last batch have weight 0. Without n_tokens: all windows.
+    With `rows`, only those rows of every batch are read and given, in that order.
 
     Raises:
       UserError: a split shorter than one window, or n_tokens less than one window or more than
@@ -103,13 +114,14 @@ def validation_batches(
         )
     # The middle of each of n equal stretches.
     chosen = (2 * np.arange(n) + 1) * available // (2 * n)
+    rows = np.arange(batch_size) if rows is None else rows
     batches = []
     for first in range(0, n, batch_size):
-        rows = _windows(corpus.validation, chosen[first : first + batch_size], seq_len)
-        tokens = np.full((batch_size, seq_len + 1), corpus.separator, np.int32)
-        tokens[: len(rows)] = rows
-        weights = np.zeros((batch_size, seq_len), np.float32)
-        weights[: len(rows)] = 1
+        real = first + rows < n
+        tokens = np.full((len(rows), seq_len + 1), corpus.separator, np.int32)
+        tokens[real] = _windows(corpus.validation, chosen[first + rows[real]], seq_len)
+        weights = np.zeros((len(rows), seq_len), np.float32)
+        weights[real] = 1
         batches.append({"tokens": tokens, "weights": weights})
     return batches
 

@@ -1,5 +1,7 @@
 """Checkpoints: bitwise, never torn, never silently wrong."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,6 +27,44 @@ def test_round_trip_is_bitwise(tmp_path, state):
     assert (step, extra) == (4, {"seconds": 1.5})
     same(restored, state)
     assert jax.tree.structure(restored) == jax.tree.structure(state)
+
+
+def test_the_manifest_says_what_arrays_there_are(tmp_path, state):
+    checkpoint.save(tmp_path, 4, state, {})
+    leaves = json.loads((tmp_path / "4.json").read_text())["leaves"]
+    assert leaves == {"params/a": "float32[5, 3]", "opt_state/0": "float32[2]", "step": "int32[]"}
+
+
+def test_other_arrays_are_refused_by_name(tmp_path, state):
+    checkpoint.save(tmp_path, 4, state, {})
+    wanted = {**state, "params": {"a": jnp.zeros((5, 4)), "b": jnp.zeros(1)},
+              "opt_state": (jnp.zeros(2, jnp.bfloat16), ())}  # fmt: skip
+    with pytest.raises(checkpoint.MismatchError) as refusal:
+        checkpoint.restore(tmp_path, wanted)
+    assert str(refusal.value) == (
+        "the checkpoint of step 4 is of another model: "
+        "opt_state/0 is float32[2] there and bfloat16[2] here; "
+        "params/a is float32[5, 3] there and float32[5, 4] here; "
+        "params/b is absent there and float32[1] here"
+    )
+
+
+def test_the_first_ten_of_many_different_arrays_are_listed(tmp_path):
+    many = {f"{i:02}": jnp.zeros(2) for i in range(13)}
+    checkpoint.save(tmp_path, 1, many, {})
+    with pytest.raises(checkpoint.MismatchError) as refusal:
+        checkpoint.restore(tmp_path, {name: jnp.zeros(3) for name in many})
+    assert str(refusal.value).endswith("; 09 is float32[2] there and float32[3] here; and 3 more")
+    assert "10 is" not in str(refusal.value)
+
+
+def test_a_manifest_without_a_list_of_arrays_is_read(tmp_path, state):
+    checkpoint.save(tmp_path, 4, state, {})
+    path = tmp_path / "4.json"
+    manifest = json.loads(path.read_text())
+    del manifest["leaves"]
+    path.write_text(json.dumps(manifest))
+    same(checkpoint.restore(tmp_path, state)[1], state)
 
 
 def test_nothing_to_restore(tmp_path, state):

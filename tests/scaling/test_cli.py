@@ -249,7 +249,10 @@ def test_kill_9_and_relaunch_end_in_the_same_bits(raw_study, write_study, comman
 
 
 def test_a_second_launch_is_told_who_holds_the_study(raw_study, write_study, command, tmp_path):
-    study = write_study(long_study(raw_study))
+    raw = long_study(raw_study)
+    for size in raw["sizes"].values():
+        size["tokens"] *= 20  # it goes on until it is interrupted
+    study = write_study(raw)
     first = start(study, tmp_path / "runs")
     wait_for(lambda: (tmp_path / "runs/micro/grid.json").exists(), first)
     second = command("launch", study, check=False)
@@ -303,6 +306,7 @@ def test_a_diverging_cell_fails_alone(raw_study, write_study, command, tmp_path)
     )
 
 
+HOSTS = ("--coordinator", "127.0.0.1:9", "--processes", "2")
 REFUSED = {
     "no such file": (["launch", "none.yaml"], "cannot be read"),
     "no such size": (["launch", "STUDY", "--size", "d9"], "no size 'd9'"),
@@ -320,6 +324,16 @@ REFUSED = {
     "out is a file": (["launch", "STUDY", "--out", "STUDY"], "Not a directory"),
     "infinite": (["launch", "STUDY", "--set", "train.clip_norm=.inf"], "train.clip_norm"),
     "validation": (["launch", "STUDY", "--set", "data.validation_tokens=999999"], "999999"),
+    "half a cluster": (["launch", "STUDY", "--processes", "2"], "--processes without"),
+    "no such process": (["launch", "STUDY", *HOSTS, "--process-id", "2"], "goes from 0 to 1"),
+    "no coordinator": (
+        ["launch", "STUDY", *HOSTS, "--process-id", "1", "--timeout", "1"],
+        "process 1 of 2 could not reach process 0 at 127.0.0.1:9 within 1 s",
+    ),
+    "jobs on hosts": (
+        ["launch", "STUDY", *HOSTS, "--process-id", "0", "--jobs", "2"],
+        "--jobs 2 is for one host",
+    ),
     "not a run": (["status", "nowhere"], "holds no study"),
     "results of nothing": (["results", "nowhere"], "holds no study"),
     "fit of nothing": (["fit", "nowhere"], "nowhere"),

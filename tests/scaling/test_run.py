@@ -103,6 +103,37 @@ def test_a_checkpoint_of_other_data_is_not_continued(make_cell, corpus, tmp_path
         run_cell(cell, ledger, other)
 
 
+def test_going_on_on_other_devices_is_said(make_cell, corpus, tmp_path):
+    cell, ledger, said = make_cell(), Ledger(tmp_path), []
+
+    def report(event):
+        if event["step"] == 15:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run_cell(cell, ledger, corpus, report, said.append)
+    path = ledger.directory(cell) / "checkpoints" / "10.json"
+    manifest = json.loads(path.read_text())
+    assert manifest["extra"]["layout"] == {"processes": 1, "devices": 1, "mesh": {}}
+    manifest["extra"]["layout"] = {"processes": 2, "devices": 4, "mesh": {"data": 2, "fsdp": 2}}
+    path.write_text(json.dumps(manifest))
+    run_cell(cell, ledger, corpus, say=said.append)
+    assert said == [
+        "d8/prenorm/s0: was trained to step 10 on 2 processes x 2 devices (data=2, fsdp=2), goes "
+        "on on 1 process x 1 device: same data order; sums may round differently"
+    ]
+    assert ledger.summary(cell)[0] | {"n_processes": 1, "mesh": {}} == ledger.summary(cell)[0]
+
+
+def test_a_checkpoint_of_another_model_fails_the_cell(make_cell, corpus, tmp_path):
+    cell, ledger = make_cell(), Ledger(tmp_path)
+    run_cell(cell, ledger, corpus)
+    path = ledger.directory(cell) / "checkpoints" / "20.json"
+    path.write_text(path.read_text().replace("int32[]", "int64[]"))
+    with pytest.raises(CellFailedError, match=r"step is int64\[\] there and int32\[\] here"):
+        run_cell(cell, ledger, corpus)
+
+
 def test_variants_of_a_seed_see_the_same_batches_and_seeds_do_not(
     make_cell, corpus, tmp_path, monkeypatch
 ):

@@ -26,7 +26,7 @@ VARIANTS = {"prenorm": None, "attnres_block": {"n_blocks": 2}, "attnres_full": N
 
 @pytest.fixture(scope="module")
 def losses(documents, tmp_path_factory) -> dict[str, list[float]]:
-    """By variant and mesh; one process for all, since the number of devices cannot change in one."""
+    """By variant and mesh; in one other process, since this one has a single device."""
     size = {"d_model": 32, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "learning_rate": 0.01}
     raw = {
         "name": "sharded",

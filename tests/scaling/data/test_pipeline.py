@@ -77,6 +77,16 @@ def test_order_does_not_depend_on_threads(read_threads):
     assert np.array_equal(windows(12), windows(12, read_threads=read_threads))
 
 
+@pytest.mark.parametrize("n_hosts", [1, 2, 4, 20])
+def test_order_does_not_depend_on_who_reads_which_rows(n_hosts):
+    whole = windows(7, start_step=3).reshape(7, 20)
+    shares = np.random.default_rng(0).permutation(20).reshape(n_hosts, -1)
+    for rows in shares:
+        rows = np.sort(rows)
+        mine = windows(7, start_step=3, rows=rows).reshape(7, -1)
+        assert np.array_equal(mine, whole[:, rows])
+
+
 def test_start_step_and_state():
     whole = windows(12, batch_size=30).reshape(12, 30)
     for start in (0, 1, 5, 11):
@@ -153,6 +163,17 @@ def test_validation_is_fixed_and_evenly_spaced(n_tokens, n):
     assert np.ptp(gaps[1:-1]) <= 1 if n > 1 else True
     # As much of the split lies before the first window as after the last one.
     assert abs(int(gaps[0]) - int(gaps[-1])) <= 1
+
+
+@pytest.mark.parametrize("rows", [[0, 1, 2], [3, 7], [0, 2, 4, 6]])
+def test_a_host_reads_its_own_rows_of_the_validation_set(rows):
+    rows, shape = np.array(rows), {"seq_len": 10, "batch_size": 8, "n_tokens": 210}
+    whole = validation_batches(counting_corpus(), **shape)
+    mine = validation_batches(counting_corpus(), **shape, rows=rows)
+    assert len(mine) == len(whole) == 3  # the last has 5 windows
+    for part, batch in zip(mine, whole, strict=True):
+        assert part.keys() == batch.keys()
+        assert all(np.array_equal(part[name], batch[name][rows]) for name in batch)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,158 @@
+"""Runs a study on several hosts: in each process the same cells, one after another.
+
+What trains is a child of the command. JAX's own service aborts a process whose coordinator is gone;
+the command then still says so and ends with exit code 1.
+"""
+
+import contextlib
+import hashlib
+import multiprocessing
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+from rich.console import Console
+
+from scaling import multihost
+from scaling.cells import Cell
+from scaling.console import make_console
+from scaling.data import Corpus
+from scaling.device import mfu_note
+from scaling.errors import UserError
+from scaling.files import lock
+from scaling.launch import Listener
+from scaling.ledger import Ledger
+from scaling.memory import keep_memory
+from scaling.places import Place
+from scaling.run import CellFailedError, run_cell
+from scaling.run_study import run_study
+from scaling.sharding import check
+from scaling.version import code_version
+from scaling.watchdog import RESUMES
+from scaling.worker import configure_jax, die_with_parent, throttled
+
+_VISIBLE_SECONDS = 20.0  # network file systems show other hosts' files with a delay
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all hosts run together."""
+
+    baseline: str
+    whole: list[Cell]
+    cells: list[Cell]
+    root: Path
+
+
+def run_on_host(place: Place, timeout: float, job: Job) -> int:
+    """Runs this process's part of a job to its end, and returns the exit code."""
+    keep_memory()
+    context = multiprocessing.get_context("spawn")
+    child = context.Process(target=_part, args=(place, timeout, job))
+    child.start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the child's to handle
+    child.join()
+    if child.exitcode >= 0:
+        return child.exitcode
+    how = f"killed by signal {-child.exitcode}"
+    if child.exitcode == -signal.SIGABRT:
+        how = "ended by JAX (signal 6), as when process 0 is gone"
+    name = f"process {place.process} of {place.processes}"
+    print(f"scaling: {name} was {how}; {RESUMES}.", file=sys.stderr)
+    return 1
+
+
+def _part(place: Place, timeout: float, job: Job) -> None:
+    threading.Thread(target=die_with_parent, daemon=True).start()
+    cells = "".join(cell.model_dump_json() for cell in job.cells)
+    facts = {"code": code_version(), "grid": hashlib.sha256(cells.encode()).hexdigest()[:12]}
+    try:
+        multihost.start(place, timeout, facts)
+        configure_jax()
+        console = make_console() if multihost.is_lead() else Console(quiet=True)
+        _check_shared(job.root)
+
+        def run_cells(cells, ledger, corpus, listen):
+            return _run_cells(cells, ledger, corpus, listen, console)
+
+        failed = run_study(console, job.baseline, job.whole, job.cells, job.root, run_cells)
+        multihost.finish()
+    except UserError as error:
+        multihost.stop(str(error), 2)
+    except multihost.HostError as error:
+        multihost.stop(str(error))
+    except KeyboardInterrupt:
+        multihost.stop(f"interrupted; {RESUMES}", 130)
+    except Exception as error:
+        multihost.last_words()
+        traceback.print_exc()
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        multihost.stop(f"{reason}; {RESUMES}")
+    raise SystemExit(1 if failed else 0)
+
+
+def _run_cells(
+    cells: list[Cell], ledger: Ledger, corpus: Corpus, listen: Listener, console: Console
+) -> list[Cell]:
+    """Trains cells on all devices of all hosts, and returns those that failed."""
+    failed = []
+
+    def say(note: str) -> None:
+        console.print(note, markup=False)
+
+    check(cells, jax.devices())
+    if note := mfu_note():
+        say(note)
+    for cell in cells:
+        report = throttled(lambda event, cell=cell: listen(cell, "step", event))
+        listen(cell, "start", "")
+        with lock(ledger.lock_path(cell)) if multihost.is_lead() else contextlib.nullcontext():
+            try:
+                run_cell(cell, ledger, corpus, report, say)
+                listen(cell, "done", "")
+            except (CellFailedError, UserError) as error:  # on all hosts alike
+                ledger.write_failure(cell, str(error))
+                failed.append(cell)
+                listen(cell, "failed", str(error))
+    return failed
+
+
+def _check_shared(root: Path) -> None:
+    """Makes sure that all hosts see the same run directory.
+
+    Raises:
+      UserError: one does not.
+    """
+
+    def write() -> str:
+        root.mkdir(parents=True, exist_ok=True)
+        name = f".hosts-{secrets.token_hex(8)}"
+        (root / name).touch()
+        return name
+
+    path = root / multihost.decide("the run directory", write)
+
+    def look() -> None:
+        deadline = time.monotonic() + _VISIBLE_SECONDS
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                if path.name in os.listdir(root):  # which asks the server anew, unlike a stat
+                    return
+            time.sleep(0.2)
+        raise UserError(
+            f"{root.absolute()} is not the folder that process 0 sees: give an --out on a file "
+            "system that all hosts share"
+        )
+
+    try:
+        multihost.each("the run directory on every host", look)
+    finally:
+        if multihost.is_lead():
+            path.unlink()
