@@ -5,7 +5,7 @@ from typing import NoReturn
 
 import typer
 
-from scaling.commands import analyse, launch, status
+from scaling.commands import analyse, compile, flops, launch, status
 from scaling.errors import UserError
 
 app = typer.Typer(
@@ -15,6 +15,8 @@ app = typer.Typer(
     help="Scaling laws for residual connections: train a size x variant grid, fit, compare, plot.",
 )
 app.command()(launch.launch)
+app.command()(flops.flops)
+app.command("compile")(compile.compile_study)
 app.command()(status.status)
 app.command()(status.results)
 app.command()(analyse.fit)

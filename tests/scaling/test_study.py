@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from models.residuals import find
 from scaling.cells import expand
 from scaling.errors import UserError
 from scaling.study import load_study
@@ -19,9 +20,10 @@ def test_shipped_studies_are_valid_and_blocks_differ_from_full(path):
     assert len(cells) == len(study.sizes) * len(study.variants) * len(study.seeds)
     for cell in cells:
         if cell.model.residual.name == "attnres_block":
-            assert cell.model.n_sublayers // cell.model.residual.options["n_blocks"] >= 2
+            assert find("attnres_block").block_size(cell.model) >= 2
     header = path.read_text(encoding="utf-8").split("\nname:")[0]
-    assert "scaling launch" in header and "duration" in header and "result" in header
+    assert "scaling launch" in header and "result" in header
+    assert "duration" in header or "cost" in header
 
 
 def test_the_cpu_study_spans_what_a_scaling_law_needs():
@@ -38,8 +40,12 @@ def test_the_cpu_study_spans_what_a_scaling_law_needs():
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_learning_rates_follow_from_the_sweep_in_the_ladder(path):
-    """Within 0.01 nats of the best rate that was tried."""
+    """Within 0.01 nats of the best rate that was tried, where they are not a paper's."""
     study = load_study(path)
+    if path.stem == "table2-dense":
+        ladder = (path.parent / "ladders" / path.name).read_text(encoding="utf-8")
+        assert "learning rates (chosen there on the baseline)" in " ".join(ladder.split("\n# "))
+        return
     assert study.learning_rate_sweep
     for size, losses in study.learning_rate_sweep.items():
         chosen = study.sizes[size].learning_rate

@@ -1,0 +1,1 @@
+"""`scaling compile`: what a training step needs and costs on hardware that need not be here."""
