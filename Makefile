@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-fast test-tpu lint bench bench-tpu lock clean
+.PHONY: setup setup-tpu demo test test-fast test-tpu lint bench bench-tpu lock clean
 
 setup: $(STAMP)
 
@@ -28,6 +28,8 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not tpu_aot"
+
+setup-tpu: $(VENV)/.installed-tpu
 
 # Compiles kernels and training steps for TPUs, with their real compiler and without a TPU.
 test-tpu: $(VENV)/.installed-tpu

@@ -29,20 +29,19 @@ def attention(
     q_BTNH = constrain(q_BTNH, "batch", "sequence", "heads", None)
     k_BTKH = constrain(k_BTKH, "batch", None, "kv_heads", None)
     v_BTKH = constrain(v_BTKH, "batch", None, "kv_heads", None)
-    if cfg.attention == "splash" and fits_splash(cfg):
-        q = sharding_of(q_BTNH.shape, "batch", "sequence", "heads", None)
-        kv = sharding_of(k_BTKH.shape, "batch", None, "kv_heads", None)
-        if q is None or q.spec[1] is None:
-            return _splash(q_BTNH, k_BTKH, v_BTKH, q, kv)
-    implementation = "cudnn" if cfg.attention == "cudnn" else "xla"
-    return jax.nn.dot_product_attention(
-        q_BTNH, k_BTKH, v_BTKH, is_causal=True, implementation=implementation
-    )
+    q = sharding_of(q_BTNH.shape, "batch", "sequence", "heads", None)
+    kv = sharding_of(k_BTKH.shape, "batch", None, "kv_heads", None)
+    name = kernel(cfg, positions_split=q is not None and q.spec[1] is not None)
+    if name == "splash":
+        return _splash(q_BTNH, k_BTKH, v_BTKH, q, kv)
+    return jax.nn.dot_product_attention(q_BTNH, k_BTKH, v_BTKH, is_causal=True, implementation=name)
 
 
-def fits_splash(cfg: ModelConfig) -> bool:
-    """Whether a model's shapes are such as the TPU kernel takes."""
-    return cfg.seq_len % LANES == 0 and cfg.head_dim % LANES == 0
+def kernel(cfg: ModelConfig, positions_split: bool) -> str:
+    """The kernel that `cfg.attention` comes to; splash takes whole positions in whole lanes."""
+    lanes = cfg.seq_len % LANES == 0 and cfg.head_dim % LANES == 0
+    splash = cfg.attention == "splash" and lanes and not positions_split
+    return "cudnn" if cfg.attention == "cudnn" else "splash" if splash else "xla"
 
 
 def _splash(q_BTNH, k_BTKH, v_BTKH, q: NamedSharding | None, kv: NamedSharding | None):

@@ -89,6 +89,10 @@ def _run(x_BTD, head_DV, targets_BT, weights_BT, where, gradients: bool):
 
 def _sum_into(d_head_DV, stored, axes):
     """The sum over mesh axes; of those that split the rows of the stored head, a share."""
+    # Rows of the head that tokens are not split over would have to be cut out, not summed.
+    assert set(mesh_axes([stored[0]])) <= set(axes), (
+        "what splits d_model of weights splits the batch"
+    )
     for axis in axes:
         if axis in mesh_axes([stored[0]]):
             d_head_DV = jax.lax.psum_scatter(d_head_DV, axis, scatter_dimension=0, tiled=True)

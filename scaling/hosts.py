@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -26,29 +26,19 @@ from scaling.console import make_console
 from scaling.data import Corpus
 from scaling.device import mfu_note
 from scaling.errors import UserError
-from scaling.files import lock
+from scaling.files import HeldError, lock
 from scaling.launch import Listener
 from scaling.ledger import Ledger
 from scaling.memory import keep_memory
 from scaling.places import Place
 from scaling.run import CellFailedError, run_cell
-from scaling.run_study import run_study
+from scaling.run_study import Job, run_study
 from scaling.sharding import check
 from scaling.version import code_version
 from scaling.watchdog import RESUMES
-from scaling.worker import configure_jax, die_with_parent, throttled
+from scaling.worker import configure_jax, die_with_parent, in_short, throttled
 
 _VISIBLE_SECONDS = 20.0  # network file systems show other hosts' files with a delay
-
-
-@dataclass(frozen=True)
-class Job:
-    """What all hosts run together."""
-
-    baseline: str
-    whole: list[Cell]
-    cells: list[Cell]
-    root: Path
 
 
 def run_on_host(place: Place, timeout: float, job: Job) -> int:
@@ -77,12 +67,12 @@ def _part(place: Place, timeout: float, job: Job) -> None:
         multihost.start(place, timeout, facts)
         configure_jax()
         console = make_console() if multihost.is_lead() else Console(quiet=True)
-        _check_shared(job.root)
+        _check_shared(job.root, timeout)
 
         def run_cells(cells, ledger, corpus, listen):
             return _run_cells(cells, ledger, corpus, listen, console)
 
-        failed = run_study(console, job.baseline, job.whole, job.cells, job.root, run_cells)
+        failed = run_study(console, job, run_cells)
         multihost.finish()
     except UserError as error:
         multihost.stop(str(error), 2)
@@ -93,8 +83,7 @@ def _part(place: Place, timeout: float, job: Job) -> None:
     except Exception as error:
         multihost.last_words()
         traceback.print_exc()
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        multihost.stop(f"{reason}; {RESUMES}")
+        multihost.stop(f"{in_short(error)}; {RESUMES}")
     raise SystemExit(1 if failed else 0)
 
 
@@ -113,18 +102,29 @@ def _run_cells(
     for cell in cells:
         report = throttled(lambda event, cell=cell: listen(cell, "step", event))
         listen(cell, "start", "")
-        with lock(ledger.lock_path(cell)) if multihost.is_lead() else contextlib.nullcontext():
+        with contextlib.ExitStack() as held:
             try:
+                multihost.decide(f"the lock of {cell.key}", partial(_hold, held, ledger, cell))
                 run_cell(cell, ledger, corpus, report, say)
                 listen(cell, "done", "")
             except (CellFailedError, UserError) as error:  # on all hosts alike
                 ledger.write_failure(cell, str(error))
                 failed.append(cell)
                 listen(cell, "failed", str(error))
+            except Exception as error:  # perhaps on this host alone, so all of them end
+                ledger.write_failure(cell, in_short(error))
+                raise
     return failed
 
 
-def _check_shared(root: Path) -> None:
+def _hold(held: contextlib.ExitStack, ledger: Ledger, cell: Cell) -> None:
+    try:
+        held.enter_context(lock(ledger.lock_path(cell)))
+    except HeldError as holder:
+        raise UserError(f"held by {holder}") from None
+
+
+def _check_shared(root: Path, timeout: float) -> None:
     """Makes sure that all hosts see the same run directory.
 
     Raises:
@@ -140,7 +140,7 @@ def _check_shared(root: Path) -> None:
     path = root / multihost.decide("the run directory", write)
 
     def look() -> None:
-        deadline = time.monotonic() + _VISIBLE_SECONDS
+        deadline = time.monotonic() + min(_VISIBLE_SECONDS, timeout / 2)
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError):
                 if path.name in os.listdir(root):  # which asks the server anew, unlike a stat

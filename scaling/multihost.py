@@ -17,7 +17,6 @@ from scaling.places import Place
 from scaling.rendezvous import meet
 from scaling.watchdog import LONG, RESUMES, SILENCE_SECONDS, Life, Watchdog
 
-TIMEOUT = 600.0  # seconds
 _AT, _END, _LIFE, _SAID = (f"scaling/{name}/" for name in ("at", "end", "life", "said"))
 
 
@@ -57,7 +56,7 @@ class _Cluster:
 _cluster: _Cluster | None = None
 
 
-def start(place: Place, timeout: float = TIMEOUT, facts: dict[str, str] | None = None) -> None:
+def start(place: Place, timeout: float, facts: dict[str, str] | None = None) -> None:
     """Joins the other processes; before anything touches JAX's devices.
 
     Args:

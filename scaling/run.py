@@ -72,7 +72,9 @@ def run_cell(
         losses = _validate(program, eval_step, state["params"], validation)
         digest = _digest(state["params"])
     if multihost.is_lead():
-        summary = _summary(cell, corpus, program, clock, losses)
+        if len(program.rows) < cell.train.batch_size:  # the other hosts' rows too
+            validation = validation_batches(corpus, **_validation_shape(cell))
+        summary = _summary(cell, corpus, program, clock, validation, losses)
         ledger.write_summary(cell, {**summary, "weights_sha256": digest})
 
 
@@ -94,7 +96,9 @@ def _resume(directory, corpus, program, state, clock, say) -> dict:
     for activity, seconds in extra["seconds"].items():
         clock.seconds[activity] += seconds
     now, before = _layout(program), extra.get("layout")
+    clock.mixed = extra.get("mixed", False)
     if before is not None and before != now:
+        clock.mixed = True
         say(
             f"{program.cell.key}: was trained to step {step} on {_in_words(before)}, goes on on "
             f"{_in_words(now)}: same data order; sums may round differently"
@@ -123,6 +127,7 @@ class Clock:
     """Seconds spent, by activity."""
 
     def __init__(self):
+        self.mixed = False  # whether other devices, of another speed, did a part of it
         self.seconds = {"train": 0.0, "compile": 0.0, "validate": 0.0, "save": 0.0}
 
     @contextlib.contextmanager
@@ -181,6 +186,7 @@ def _train(cell, directory, corpus, program, train_step, state, clock, report) -
                     extra = {
                         "data_fingerprint": corpus.fingerprint,
                         "seconds": clock.seconds,
+                        "mixed": clock.mixed,
                         "layout": _layout(program),
                     }
                     checkpoint.save(directory / "checkpoints", step, state, extra)
@@ -206,13 +212,19 @@ def _validate(program, eval_step, params, batches) -> dict:
     return {"val_loss": float(total.sum() / count.sum()), "val_loss_sem": sem, "nats": total.sum()}
 
 
-def _summary(cell: Cell, corpus: Corpus, program: Program, clock: Clock, losses: dict) -> dict:
+def _summary(
+    cell: Cell,
+    corpus: Corpus,
+    program: Program,
+    clock: Clock,
+    validation: list[dict],
+    losses: dict,
+) -> dict:
     """What results.csv is made of."""
     n_params, n_non_embedding = count_params(cell.model)
     seconds, device = clock.seconds, jax.local_devices()[0]
-    peak = peak_flops()
+    peak = None if clock.mixed else peak_flops()
     per_second = train_flops(cell.model, cell.tokens, "with_head") / seconds["train"]
-    validation = validation_batches(corpus, **_validation_shape(cell))  # every host's rows
     targets = np.concatenate([batch["tokens"][:, 1:][batch["weights"] > 0] for batch in validation])
     return {
         "n_params": n_params,
@@ -227,7 +239,7 @@ def _summary(cell: Cell, corpus: Corpus, program: Program, clock: Clock, losses:
         "bits_per_byte": float(losses["nats"] / np.log(2) / corpus.n_bytes(targets)),
         "train_seconds": seconds["train"],
         "compile_seconds": seconds["compile"],
-        "tokens_per_second": cell.tokens / seconds["train"],
+        "tokens_per_second": None if clock.mixed else cell.tokens / seconds["train"],
         "mfu": per_second / peak if peak else None,
         "data_fingerprint": corpus.fingerprint,
         "code_version": code_version(),

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from scaling import multihost
@@ -19,29 +20,32 @@ from scaling.results import write_results
 RunCells = Callable[[list[Cell], Ledger, Corpus, Listener], list[Cell]]
 
 
-def run_study(
-    console, baseline: str, whole: list[Cell], cells: list[Cell], root: Path, run_cells: RunCells
-) -> bool:
-    """Trains those of `cells` that are not done; true if any failed.
+@dataclass(frozen=True)
+class Job:
+    """What a launch is to do, on all hosts together."""
 
-    Args:
-      console: to print on.
-      baseline: label of the variant that the others are compared with.
-      whole: the study's grid, of which `cells` are the ones asked for.
-      root: the run directory.
-      run_cells: does the training.
+    baseline: str  # label of the variant that the others are compared with
+    whole: list[Cell]  # the study's grid
+    cells: list[Cell]  # of it, those that are asked for
+    root: Path  # the run directory
+
+
+def run_study(console, job: Job, run_cells: RunCells) -> bool:
+    """Trains those of the job's cells that are not done, by `run_cells`; true if any failed.
 
     Raises:
       UserError: another launch holds the directory, or its cells or data do not fit.
       HostError: another host is late or gone.
     """
-    ledger, failed = Ledger(root), []
+    ledger, cells, failed = Ledger(job.root), job.cells, []
     with contextlib.ExitStack() as held:
         multihost.decide("the study's lock", lambda: _hold(held, ledger))
-        left = multihost.decide("the cells to run", lambda: _left(console, ledger, whole, cells))
+        left = multihost.decide(
+            "the cells to run", lambda: _left(console, ledger, job.whole, cells)
+        )
         todo = [cell for cell in cells if cell.id in set(left)]
         corpus = _prepare(console, ledger, todo) if todo else None
-        multihost.decide("the grid", lambda: ledger.add(whole, baseline))
+        multihost.decide("the grid", lambda: ledger.add(job.whole, job.baseline))
         try:
             if todo:
                 with Display(console, len(todo)) as display:
@@ -54,7 +58,9 @@ def run_study(
         told = f"{done} of {len(cells)} cells done, {len(failed)} failed; results in {results}"
         console.print(told)
         if not failed:
-            console.print(f"Next: scaling fit {root}   scaling gap {root}   scaling plot {root}")
+            console.print(
+                f"Next: scaling fit {job.root}   scaling gap {job.root}   scaling plot {job.root}"
+            )
     return bool(failed)
 
 

@@ -12,6 +12,7 @@ from functools import cache
 import jax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from models.attention import kernel
 from models.config import ModelConfig
 from scaling.cells import Cell
 from scaling.errors import UserError
@@ -70,8 +71,9 @@ class Sharding:
             units = self._units.get(axis, size)
             while names and units % math.prod(self.mesh.shape[n] for n in names):
                 dropped = names.pop()
-                _log_once(
-                    f"{dropped} = {self.mesh.shape[dropped]} does not divide {units} ({axis}, "
+                product = math.prod(self.mesh.shape[n] for n in [*names, dropped])
+                log_once(
+                    f"{' x '.join([*names, dropped])} = {product} does not divide {units} ({axis}, "
                     f"in shape {tuple(shape)}): it is split over {' x '.join(names) or 'nothing'}"
                 )
             taken.update(names)
@@ -85,7 +87,8 @@ class Sharding:
 
 
 @cache
-def _log_once(message: str) -> None:
+def log_once(message: str) -> None:
+    """A warning of what works otherwise than one may expect, once a process."""
     logging.getLogger("scaling").warning(message)
 
 
@@ -97,14 +100,28 @@ def check(cells: Sequence[Cell], devices: Sequence[jax.Device]) -> None:
     """
     platform = devices[0].platform
     for cell in cells:
-        resolve_mesh(cell, len(devices))
+        mesh, cfg = resolve_mesh(cell, len(devices)), cell.model
         for setting, kernels in _PLATFORMS.items():
-            name = getattr(cell.model, setting)
+            name = getattr(cfg, setting)
             if kernels.get(name, platform) != platform:
                 raise UserError(
                     f"model.{setting} {name} runs on {kernels[name]}, and the devices here are "
                     f"{platform}; say auto, which is the best for each platform."
                 )
+        if cfg.attention == "splash" and kernel(cfg, mesh.sequence > 1) != "splash":
+            raise UserError(
+                f"{cell.key}: model.attention splash needs seq_len and head_dim in multiples of "
+                f"128 and mesh sequence 1; given {cfg.seq_len}, {cfg.head_dim} and "
+                f"{mesh.sequence}. Change them, or say auto."
+            )
+        if cfg.attention == "cudnn" and (
+            cfg.dtype == "float32" or mesh.sequence > 1 or cfg.n_kv_heads % mesh.tensor
+        ):
+            raise UserError(
+                f"{cell.key}: model.attention cudnn needs dtype bfloat16, mesh sequence 1 and "
+                f"n_kv_heads that mesh tensor divides; given {cfg.dtype}, {mesh.sequence}, "
+                f"{cfg.n_kv_heads} and {mesh.tensor}. Change them, or say auto."
+            )
 
 
 def make_mesh(cell: Cell, devices: Sequence[jax.Device]) -> jax.sharding.Mesh:

@@ -11,12 +11,13 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from models import ModelConfig, ResidualSpec, Transformer
+from models.attention import kernel
 from models.params import axes, groups
 from models.sharding import resolved_by
 from models.transformer import make_residual
 from scaling.cells import Cell
 from scaling.optimizer import make_optimizer
-from scaling.sharding import Sharding, make_mesh
+from scaling.sharding import Sharding, log_once, make_mesh
 
 Batch = dict[str, Array]
 
@@ -44,6 +45,11 @@ class Program:
             self.mesh, platform = make_mesh(cell, devices), devices[0].platform
         cfg = cell.model.on_platform(platform)
         self.sharding = Sharding(self.mesh, cfg)
+        if cfg.attention == "splash" and kernel(cfg, self.mesh.shape["sequence"] > 1) == "xla":
+            log_once(
+                f"{cell.key}: attention is xla's, whose scores exist whole, since splash needs "
+                "seq_len and head_dim in multiples of 128 and mesh sequence 1"
+            )
         self.by_row = self.sharding(("batch", None), (self._micro_rows, 0))
         key = jax.eval_shape(lambda: jax.random.key(0))
         abstract = jax.eval_shape(lambda k: Transformer(cfg, k), key)

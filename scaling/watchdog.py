@@ -95,4 +95,5 @@ class Watchdog:
             who = f"all {len(lives)} processes are at {where}"
         else:
             who = f"the slowest is {self.names[slow]}, at {where}"
-        return f"nothing moved for {self._timeout:g} s: {who}; {RESUMES}"
+        still = now - max(heard.moved_time for heard in self._heard)
+        return f"nothing moved for {still:.0f} s: {who}; {RESUMES}"

@@ -98,12 +98,17 @@ def _attempt(cell: Cell, root: Path, connection: Connection) -> tuple[str, str]:
                 with contextlib.suppress(OSError):
                     log = ledger.directory(cell) / "error.log"
                     log.write_text(traceback.format_exc(), encoding="utf-8")
-                reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+                reason = in_short(error)
             with contextlib.suppress(OSError):  # a full disk must not stop the grid
                 ledger.write_failure(cell, reason)
             return "failed", reason
     except HeldError as error:
         return "failed", f"held by {error}"
+
+
+def in_short(error: Exception) -> str:
+    """An unexpected error on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def throttled(report: Callable[[dict], None]) -> Callable[[dict], None]:

@@ -1,8 +1,6 @@
 """`scaling compile`: every cell's training step through the compiler of hardware not here."""
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -36,14 +34,21 @@ def compile_study(
 
     From shapes alone: nothing is trained and no data are read. Exit code 1 if a cell does not fit.
     """
+    from scaling.commands.cells import study_cells
     from scaling.compile import topology as topologies
+    from scaling.compile.report import is_good
     from scaling.console import make_console
+    from scaling.errors import UserError
 
     wanted = topologies.parse(topology) if topology else None
-    sys.path[:0] = [str(study.parent.absolute()), os.getcwd()]  # residuals of one's own
-    loaded, cells = _cells(study, set_ or [], size or [], variant or [])
+    loaded, cells = study_cells(study, set_, size, variant, one_seed=True)
     # Before anything else asks for devices.
     devices = topologies.devices(wanted) if wanted else topologies.local_devices()
+    if devices[0].platform == "gpu":
+        raise UserError(
+            "scaling compile reads programs for TPU and CPU; those for GPU leave their matrix "
+            "products to libraries, which it cannot see into. Give a --topology."
+        )
     name = wanted.name if wanted else "here"
     document = _document(loaded, cells, devices, name, tune, make_console(stderr=True))
     if as_json:
@@ -56,26 +61,7 @@ def compile_study(
         print_report(console, document)
         if tune:
             print_tuned(console, document)
-    raise typer.Exit(0 if all(_fine(row) for row in document["cells"]) else 1)
-
-
-def _fine(row: dict) -> bool:
-    return row["fits"] is not False and not row.get("error")
-
-
-def _cells(study: Path, overrides: list[str], sizes: list[str], variants: list[str]):
-    """The study and its cells of one seed, which changes no shape."""
-    from scaling.cells import expand
-    from scaling.data.spec import parse_tokenizer
-    from scaling.errors import UserError
-    from scaling.study import load_study
-
-    loaded = load_study(study, overrides)
-    vocab_size = parse_tokenizer(loaded.data.tokenizer).vocab_size
-    try:
-        return loaded, expand(loaded, vocab_size, sizes, variants, loaded.seeds[:1])
-    except UserError as error:
-        raise UserError(f"{study}: {error}") from error
+    raise typer.Exit(0 if all(is_good(row) for row in document["cells"]) else 1)
 
 
 def _document(loaded, cells: list, devices: list, name: str, tune: bool, console) -> dict:
@@ -86,14 +72,14 @@ def _document(loaded, cells: list, devices: list, name: str, tune: bool, console
     from scaling.compile.build import compile_cell
     from scaling.compile.report import add_ratios
     from scaling.compile.tune import tune_cell
-    from scaling.device import chip
+    from scaling.device import chip_of
     from scaling.sharding import check, resolve_mesh
 
     # Programs for devices that are not here would fill the cache and never come out of it.
     jax.config.update("jax_enable_compilation_cache", False)
     check(cells, devices)
     meshes = [resolve_mesh(cell, len(devices)).model_dump() for cell in cells]
-    known, rows, tuned = chip(devices[0].device_kind), [], []
+    known, rows, tuned = chip_of(devices[0]), [], []
     for number, cell in enumerate(cells, 1):
         prefix = f"[{number}/{len(cells)}] {cell.size}/{cell.variant}"
         if tune:

@@ -1,8 +1,6 @@
 """`scaling flops`: what each cell of a study costs by calculation, component by component."""
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -31,32 +29,15 @@ def flops(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
 ) -> None:
     """Print parameters, FLOPs by component and by convention, and memory; reads no data."""
+    from scaling.commands.cells import study_cells
     from scaling.flops import CONVENTIONS
 
-    cells = _cells(study, size or [], variant or [], set_ or [])
+    _, cells = study_cells(study, set_, size, variant, one_seed=True)
     if as_json:
         document = {"conventions": CONVENTIONS, "rows": [_record(cell) for cell in cells]}
         typer.echo(json.dumps(document, indent=2))
         return
     _print(cells)
-
-
-def _cells(path: Path, sizes: list[str], variants: list[str], overrides: list[str]) -> list:
-    """One cell a size and variant: no seed changes what a run costs."""
-    from scaling.cells import expand
-    from scaling.data import check
-    from scaling.data.spec import parse_tokenizer
-    from scaling.errors import UserError
-    from scaling.study import load_study
-
-    sys.path[:0] = [str(path.parent.absolute()), os.getcwd()]  # where a plug-in may lie
-    study = load_study(path, overrides)
-    check(study.data.source, study.data.tokenizer)
-    vocab_size = parse_tokenizer(study.data.tokenizer).vocab_size
-    try:
-        return expand(study, vocab_size, sizes, variants, study.seeds[:1])
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
 
 
 def _record(cell) -> dict:

@@ -1,7 +1,5 @@
 """`scaling launch`: train the cells of a study that are not done yet."""
 
-import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -41,42 +39,31 @@ def launch(
     other, elsewhere give --coordinator, --processes and --process-id. --out must be on a file
     system that all of them share.
     """
-    from scaling.cells import expand
+    from scaling.commands.cells import study_cells
     from scaling.console import make_console
-    from scaling.data import check
-    from scaling.data.spec import parse_tokenizer
     from scaling.errors import UserError
     from scaling.launch import run_grid
     from scaling.places import find_place
-    from scaling.run_study import run_study
-    from scaling.study import load_study
+    from scaling.run_study import Job, run_study
 
-    # A residual connection of one's own lies beside the study or here; workers inherit the path.
-    sys.path[:0] = [str(study.parent.absolute()), os.getcwd()]
-    loaded = load_study(study, set_ or [])
-    check(loaded.data.source, loaded.data.tokenizer)
-    vocab_size = parse_tokenizer(loaded.data.tokenizer).vocab_size
-    try:
-        cells = expand(loaded, vocab_size, size or [], variant or [], seed or [])
-        whole = expand(loaded, vocab_size)
-    except UserError as error:
-        raise UserError(f"{study}: {error}") from error
+    loaded, cells = study_cells(study, set_, size, variant, seed)
+    _, whole = study_cells(study, set_)
     place = find_place(coordinator, processes, process_id)
     if place is not None and jobs > 1:
         raise UserError(
             f"--jobs {jobs} is for one host: on several, all devices train one cell at a time. "
             "Leave --jobs out."
         )
-    root, console = out / loaded.name, make_console()
+    job, console = Job(loaded.baseline, whole, cells, out / loaded.name), make_console()
     if dry_run:
         from scaling.commands.grid import print_grid
 
-        print_grid(console, cells, root, jobs)
+        print_grid(console, cells, job.root, jobs)
         return
     if place is not None:
-        from scaling.hosts import Job, run_on_host
+        from scaling.hosts import run_on_host
 
-        raise typer.Exit(run_on_host(place, timeout, Job(loaded.baseline, whole, cells, root)))
+        raise typer.Exit(run_on_host(place, timeout, job))
 
     def run_cells(cells, ledger, corpus, listen):
         def say(note):
@@ -85,7 +72,7 @@ def launch(
         return run_grid(cells, ledger, jobs, listen, say)
 
     try:
-        failed = run_study(console, loaded.baseline, whole, cells, root, run_cells)
+        failed = run_study(console, job, run_cells)
     except KeyboardInterrupt:
         console.print("Interrupted. The same command goes on from the last checkpoints.")
         raise typer.Exit(130) from None

@@ -5,14 +5,16 @@ import tempfile
 import time
 from pathlib import Path
 
+from models.attention import kernel
 from scaling.cells import Cell
 from scaling.compile import hlo
 from scaling.compile.cost import Cost, program_cost
 from scaling.compile.memory import largest_tensors, needed_bytes
 from scaling.compile.rates import RATES
-from scaling.device import chip
+from scaling.device import chip_of
 from scaling.errors import UserError
 from scaling.flops import forward_flops_per_token, train_flops
+from scaling.sharding import resolve_mesh
 from scaling.step import Program
 
 # The search for the fastest code of each instruction takes three quarters of the time to compile,
@@ -59,7 +61,7 @@ def _read(cell: Cell, devices: list, compiled, folder: Path) -> dict:
     text = compiled.as_text() if compiled else _newest(folder, "*.after_optimizations.txt")
     module = hlo.parse(text)
     cost = program_cost(module, n, RATES.get(kind))
-    known = chip(kind)
+    known = chip_of(devices[0])
     hbm = known.hbm_bytes if known else None
     memory = _memory(compiled, folder)
     fits = None if hbm is None else compiled is not None and memory["peak"] <= hbm
@@ -126,6 +128,6 @@ def _analytic_flops(cell: Cell, devices: list) -> float:
     """Of one device, head included; with masked scores where the attention computes them."""
     cfg = cell.model.on_platform(devices[0].platform)
     flops = train_flops(cfg, cell.tokens_per_step, "with_head")
-    if cfg.attention == "xla":
+    if kernel(cfg, resolve_mesh(cell, len(devices)).sequence > 1) == "xla":
         flops += 3.0 * forward_flops_per_token(cfg)["attention_masked"] * cell.tokens_per_step
     return flops / len(devices)

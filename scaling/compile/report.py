@@ -9,6 +9,7 @@ The document (`--json`), sizes in bytes, times in seconds, all per device and fo
     fits: true, false, or null where the device's memory is unknown or `error` says what else failed
     memory: arguments, outputs, aliased (outputs that reuse arguments), temporaries, code,
       peak (their sum, aliased once; of a program that does not fit, what its buffers take), hbm
+    refusal: of a program that the compiler gave up, what it said of its memory
     largest: of a program that does not fit, [shape, bytes, count, where], largest first
     flops: of matrix products, convolutions and kernels
     analytic_flops: forward + backward with head, with masked scores where attention computes them
@@ -37,6 +38,11 @@ def add_ratios(rows: list[dict], baseline: str) -> None:
             key: row[key] / base[key] if row.get(key) and base.get(key) else None
             for key in ("seconds", "bytes", "hbm_bytes")
         }
+
+
+def is_good(row: dict) -> bool:
+    """Whether a cell compiles and, as far as is known, fits."""
+    return row["fits"] is not False and not row.get("error")
 
 
 def print_report(console, document: dict) -> None:

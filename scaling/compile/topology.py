@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from scaling.errors import UserError
 
-# What libtpu calls them: cores to a chip as jax counts devices, axes, and an example.
+# As libtpu calls them, and an example of each.
 KINDS = {
     "v4": "v4:2x2x1",
     "v5e": "v5e:4x4",
@@ -28,7 +28,7 @@ _WITHOUT_TPU = {
     "TPU_MIN_LOG_LEVEL": "3",
     "TPU_STDERR_LOG_LEVEL": "3",
 }
-INSTALL = 'make .venv/.installed-tpu, or pip install "jax[tpu]"'
+_INSTALL = 'make setup-tpu, or pip install "jax[tpu]"'
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def parse(name: str) -> Topology:
     """
     kind, _, shape = name.partition(":")
     if kind not in KINDS:
-        raise UserError(f"unknown topology {name!r}; known: {known()}.")
+        raise UserError(f"unknown topology {name!r}; known: {_known()}.")
     axes = {"cpu": 1}.get(kind, 2 if kind in _PLANAR else 3)
     wanted = {1: "N", 2: "XxY", 3: "XxYxZ"}[axes]
     if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", shape) or shape.count("x") != axes - 1:
@@ -66,7 +66,7 @@ def parse(name: str) -> Topology:
     return Topology(kind, sizes)
 
 
-def known() -> str:
+def _known() -> str:
     """The kinds of topology with an example of each."""
     return ", ".join(f"{kind} (as in {example})" for kind, example in KINDS.items())
 
@@ -108,7 +108,7 @@ def _cpus(topology: Topology) -> list:
 def _tpus(topology: Topology) -> list:
     if importlib.util.find_spec("libtpu") is None:
         raise UserError(
-            f"topology {topology.name!r} needs the TPU compiler, which needs no TPU: {INSTALL}. "
+            f"topology {topology.name!r} needs the TPU compiler, which needs no TPU: {_INSTALL}. "
             "Without it: --topology cpu:8."
         )
     for name, value in _WITHOUT_TPU.items():

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from scaling.cells import Cell
 from scaling.compile.build import compile_cell
-from scaling.compile.report import amount
+from scaling.compile.report import amount, is_good
 from scaling.console import make_table
 from scaling.sharding import resolve_mesh
 
@@ -59,7 +59,7 @@ def tune_cell(
             continue
         say(f"train.accumulate={accumulate} model.remat={remat} ...")
         rows.append(build(with_settings(cell, accumulate, remat, len(devices)), devices))
-    fitting = [row for row in rows if row["fits"] is not False and not row.get("error")]
+    fitting = [row for row in rows if is_good(row)]
     best = min(fitting, key=speed, default=rows[-1])
     settings = [f"train.accumulate={best['accumulate']}", f"model.remat={best['remat']}"]
     keys = ("accumulate", "remat", "fits", "seconds", "compile_seconds", "error")
@@ -75,7 +75,7 @@ def speed(row: dict) -> tuple:
 
 def _needless(accumulate: int, remat: str, row: dict) -> bool:
     """Whether a row that fits is at least as fast as other settings would be."""
-    if row["fits"] is False or row.get("error"):
+    if not is_good(row):
         return False
     return row["remat"] == "none" or (remat != "none" and accumulate > row["accumulate"])
 

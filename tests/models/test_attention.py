@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pltpu
 
-from models.attention import attention, fits_splash
+from models.attention import attention, kernel
 
 B, T, N, H = 1, 256, 4, 128
 
@@ -35,6 +35,7 @@ def test_a_kernel_agrees_with_the_equation(make_cfg, name, n_kv_heads):
         out = attention(q, k, v, cfg)
         return jnp.sum(out * weights.astype(np.float32)), out
 
+    assert ("pallas_call" in str(jax.make_jaxpr(weighted)(*f32))) == (name == "splash")
     with pltpu.force_tpu_interpret_mode():
         grads, out = jax.grad(weighted, argnums=(0, 1, 2), has_aux=True)(*f32)
     np.testing.assert_allclose(out, derivation(q, k, v), atol=2e-5)
@@ -53,7 +54,8 @@ def test_auto_is_the_platforms_kernel(make_cfg):
 
 
 def test_splash_takes_whole_lanes_only(make_cfg):
-    fits = {"seq_len": 128, "head_dim": 128}
-    assert fits_splash(make_cfg(**fits))
-    assert not fits_splash(make_cfg(**fits | {"seq_len": 192}))
-    assert not fits_splash(make_cfg(**fits | {"head_dim": 64}))
+    fits = {"seq_len": 128, "head_dim": 128, "attention": "splash"}
+    assert kernel(make_cfg(**fits), positions_split=False) == "splash"
+    assert kernel(make_cfg(**fits), positions_split=True) == "xla"
+    for misfit in ({"seq_len": 192}, {"head_dim": 64}, {"attention": "xla"}):
+        assert kernel(make_cfg(**fits | misfit), positions_split=False) == "xla"

@@ -122,7 +122,9 @@ def test_going_on_on_other_devices_is_said(make_cell, corpus, tmp_path):
         "d8/prenorm/s0: was trained to step 10 on 2 processes x 2 devices (data=2, fsdp=2), goes "
         "on on 1 process x 1 device: same data order; sums may round differently"
     ]
-    assert ledger.summary(cell)[0] | {"n_processes": 1, "mesh": {}} == ledger.summary(cell)[0]
+    record = ledger.summary(cell)[0]
+    assert (record["n_processes"], record["mesh"]) == (1, "")
+    assert record["mfu"] is record["tokens_per_second"] is None  # of two machines: no such number
 
 
 def test_a_checkpoint_of_another_model_fails_the_cell(make_cell, corpus, tmp_path):

@@ -11,6 +11,7 @@ from scaling.errors import UserError
 from scaling.study import load_study
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+SWEPT = [path for path in CONFIGS if path.stem != "table2-dense"]  # whose rates are a paper's
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -38,14 +39,10 @@ def test_the_cpu_study_spans_what_a_scaling_law_needs():
         assert cell.tokens / n == pytest.approx(20, rel=0.01)
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SWEPT, ids=lambda path: path.stem)
 def test_learning_rates_follow_from_the_sweep_in_the_ladder(path):
-    """Within 0.01 nats of the best rate that was tried, where they are not a paper's."""
+    """Within 0.01 nats of the best rate that was tried."""
     study = load_study(path)
-    if path.stem == "table2-dense":
-        ladder = (path.parent / "ladders" / path.name).read_text(encoding="utf-8")
-        assert "learning rates (chosen there on the baseline)" in " ".join(ladder.split("\n# "))
-        return
     assert study.learning_rate_sweep
     for size, losses in study.learning_rate_sweep.items():
         chosen = study.sizes[size].learning_rate

@@ -42,7 +42,7 @@ def test_the_slowest_of_those_that_hang_is_named(watchdog, clock):
         assert watchdog.judge(two(beat, (9, "train", 9), (8, "train", 8)), {}) == WELL
         clock.now += 2
     assert watchdog.judge(two(99, (9, "train", 9), (8, "train", 8)), {}) == (
-        f"nothing moved for 100 s: the slowest is {NAMES[1]}, at step 8 (train); {RESUMES}",
+        f"nothing moved for 102 s: the slowest is {NAMES[1]}, at step 8 (train); {RESUMES}",
         1,
     )
     assert "all 2 processes are at step 8 (train)" in hang(clock, (8, "train", 8), (8, "train", 8))
