@@ -107,42 +107,54 @@ def _passed_on(body: Computation, index: int) -> bool:
     )
 
 
-def value(module: Module, at: Computation, name: str, known: Known, depth: int = 0) -> Known:
+def value(module: Module, at: Computation, name: str, known: Known) -> Known:
     """What an instruction yields, as far as constants and `known` tell.
 
     `known` is the value of the computation's parameter, or, for a fusion, a list of them.
     """
-    instruction = at.instructions[name]
-    opcode = instruction.opcode
-    if depth > 50:
+    return _Values(module, at, known).of(name)
+
+
+class _Values:
+    """Values in one computation, each found once: they form a graph, not a tree."""
+
+    def __init__(self, module: Module, at: Computation, known: Known):
+        self.module, self.at, self.known, self.found = module, at, known, {}
+
+    def of(self, name: str) -> Known:
+        if name not in self.found:
+            instruction = self.at.instructions[name]
+            # Counters are numbers, or elements of tuples; what is an array is not worth a look.
+            is_array = not instruction.shape.startswith("(") and "[]" not in instruction.shape
+            self.found[name] = None if is_array else self._compute(instruction)
+        return self.found[name]
+
+    def _compute(self, instruction: Instruction) -> Known:
+        opcode, operands = instruction.opcode, instruction.operands
+        if opcode == "constant":
+            return _number(instruction.text)
+        if opcode == "parameter":
+            known = self.known
+            return known[int(instruction.text)] if isinstance(known, list) else known
+        if opcode == "tuple":
+            return tuple(self.of(name) for name in operands)
+        if opcode == "get-tuple-element":
+            whole, index = self.of(operands[0]), int(instruction.attribute(r"index=(\d+)"))
+            return whole[index] if isinstance(whole, tuple) and index < len(whole) else None
+        if opcode in _SAME:
+            return self.of(operands[0])
+        if opcode in _OPERATIONS or opcode == "compare":
+            a, b = self.of(operands[0]), self.of(operands[1])
+            if not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
+                return None
+            if opcode == "compare":
+                return _COMPARISONS[instruction.attribute(r"direction=(\w+)")](a, b)
+            return _OPERATIONS[opcode](a, b)
+        if opcode in ("fusion", "call"):
+            inner = self.module.computations[instruction.called[0]]
+            arguments = [self.of(name) for name in operands]
+            return _Values(self.module, inner, arguments).of(inner.root.name)
         return None
-
-    def operand(i: int) -> Known:
-        return value(module, at, instruction.operands[i], known, depth + 1)
-
-    if opcode == "constant":
-        return _number(instruction.text)
-    if opcode == "parameter":
-        return known[int(instruction.text)] if isinstance(known, list) else known
-    if opcode == "tuple":
-        return tuple(operand(i) for i in range(len(instruction.operands)))
-    if opcode == "get-tuple-element":
-        whole, index = operand(0), int(instruction.attribute(r"index=(\d+)"))
-        return whole[index] if isinstance(whole, tuple) and index < len(whole) else None
-    if opcode in _SAME:
-        return operand(0)
-    if opcode in _OPERATIONS or opcode == "compare":
-        a, b = operand(0), operand(1)
-        if not isinstance(a, (int, float)) or not isinstance(b, (int, float)):
-            return None
-        if opcode == "compare":
-            return _COMPARISONS[instruction.attribute(r"direction=(\w+)")](a, b)
-        return _OPERATIONS[opcode](a, b)
-    if opcode in ("fusion", "call"):
-        inner = module.computations[instruction.called[0]]
-        arguments = [operand(i) for i in range(len(instruction.operands))]
-        return value(module, inner, inner.root.name, arguments, depth + 1)
-    return None
 
 
 def _number(text: str) -> float | None:
