@@ -26,7 +26,7 @@ class Cell(Strict):
     seed: int
     data: DataSpec
     model: ModelConfig
-    train: Train  # learning_rate and batch_size resolved
+    train: Train  # learning_rate, batch_size and accumulate resolved
     steps: int
     mesh: Literal["auto"] | Mesh = "auto"
 
@@ -97,9 +97,10 @@ def _select(kind: str, given: list, valid: list) -> list:
 def _cell(study: Study, vocab_size: int, size: str, variant: str, seed: int) -> Cell:
     spec, where = study.sizes[size], f"size {size!r}, variant {variant!r}"
     batch_size = spec.batch_size or study.train.batch_size
-    if batch_size % study.train.accumulate:
+    accumulate = study.train.accumulate or spec.accumulate or 1
+    if batch_size % accumulate:
         raise UserError(
-            f"{where}: train.accumulate {study.train.accumulate} does not divide the batch of "
+            f"{where}: accumulate {accumulate} does not divide the batch of "
             f"{batch_size} sequences."
         )
     # Every variant of a size sees the same tokens: those the baseline's size calls for.
@@ -117,6 +118,7 @@ def _cell(study: Study, vocab_size: int, size: str, variant: str, seed: int) -> 
     resolved = {
         "learning_rate": study.train.learning_rate or spec.learning_rate,
         "batch_size": batch_size,
+        "accumulate": accumulate,
     }
     return Cell(
         study=study.name,

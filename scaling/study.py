@@ -35,6 +35,7 @@ class Size(Strict):
     d_ff: int | None = Field(default=None, gt=0)
     learning_rate: float = Field(gt=0)
     batch_size: int | None = Field(default=None, gt=0)
+    accumulate: int | None = Field(default=None, gt=0)  # 1
     tokens: int | None = Field(default=None, gt=0)
 
 
@@ -60,7 +61,7 @@ class Train(Strict):
     decay_vectors: bool = False  # gains and pseudo-queries too
     clip_norm: float = Field(default=1.0, gt=0)
     batch_size: int = Field(default=16, gt=0)  # sequences
-    accumulate: int = Field(default=1, gt=0)  # micro-batches a step
+    accumulate: int | None = Field(default=None, gt=0)  # micro-batches a step; overrides too
     tokens_per_param: float = Field(default=20.0, gt=0)  # non-embedding, of the baseline
     log_every: int = Field(default=10, gt=0)
     checkpoint_every: int = Field(default=500, gt=0)
