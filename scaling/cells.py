@@ -100,8 +100,7 @@ def _cell(study: Study, vocab_size: int, size: str, variant: str, seed: int) -> 
     accumulate = study.train.accumulate or spec.accumulate or 1
     if batch_size % accumulate:
         raise UserError(
-            f"{where}: accumulate {accumulate} does not divide the batch of "
-            f"{batch_size} sequences."
+            f"{where}: accumulate {accumulate} does not divide the batch of {batch_size} sequences."
         )
     # Every variant of a size sees the same tokens: those the baseline's size calls for.
     tokens = spec.tokens

@@ -45,12 +45,16 @@ def run_on_host(place: Place, timeout: float, job: Job) -> int:
     """Runs this process's part of a job to its end, and returns the exit code."""
     keep_memory()
     context = multiprocessing.get_context("spawn")
-    child = context.Process(target=_part, args=(place, timeout, job))
+    told = context.Event()
+    child = context.Process(target=_part, args=(place, timeout, job, told))
     child.start()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the child's to handle
+    # Ctrl-C reaches the child by itself, a signal to this process alone does not.
+    signal.signal(signal.SIGINT, lambda *_: os.kill(child.pid, signal.SIGINT))
     child.join()
     if child.exitcode >= 0:
         return child.exitcode
+    if told.is_set():  # JAX was quicker to end it, but not to say why
+        return 1
     how = f"killed by signal {-child.exitcode}"
     if child.exitcode == -signal.SIGABRT:
         how = "ended by JAX (signal 6), as when process 0 is gone"
@@ -59,26 +63,31 @@ def run_on_host(place: Place, timeout: float, job: Job) -> int:
     return 1
 
 
-def _part(place: Place, timeout: float, job: Job) -> None:
+def _part(place: Place, timeout: float, job: Job, told) -> None:
     threading.Thread(target=die_with_parent, daemon=True).start()
     cells = "".join(cell.model_dump_json() for cell in job.cells)
     facts = {"code": code_version(), "grid": hashlib.sha256(cells.encode()).hexdigest()[:12]}
     try:
-        multihost.start(place, timeout, facts)
+        multihost.start(place, timeout, facts, told)
         configure_jax()
-        console = make_console() if multihost.is_lead() else Console(quiet=True)
+        console = make_console()
+        if not multihost.is_lead():
+            names = multihost.process_names()
+            console.print(f"{names[place.process]} takes part; {names[0]} tells how it goes.")
+            console = Console(quiet=True)
         _check_shared(job.root, timeout)
 
         def run_cells(cells, ledger, corpus, listen):
             return _run_cells(cells, ledger, corpus, listen, console)
 
-        failed = run_study(console, job, run_cells)
+        failed = run_study(console, job, lambda cells: check(cells, jax.devices()), run_cells)
         multihost.finish()
     except UserError as error:
         multihost.stop(str(error), 2)
     except multihost.HostError as error:
         multihost.stop(str(error))
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it may come twice
         multihost.stop(f"interrupted; {RESUMES}", 130)
     except Exception as error:
         multihost.last_words()
@@ -96,7 +105,6 @@ def _run_cells(
     def say(note: str) -> None:
         console.print(note, markup=False)
 
-    check(cells, jax.devices())
     if note := mfu_note():
         say(note)
     for cell in cells:
@@ -112,6 +120,7 @@ def _run_cells(
                 failed.append(cell)
                 listen(cell, "failed", str(error))
             except Exception as error:  # perhaps on this host alone, so all of them end
+                multihost.last_words()
                 ledger.write_failure(cell, in_short(error))
                 raise
     return failed

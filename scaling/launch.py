@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import wait
+from pathlib import Path
 
 from scaling.cells import Cell
 from scaling.errors import UserError
@@ -26,6 +27,23 @@ class _Worker:
     cell: Cell | None = None
 
 
+def check_here(cells: list[Cell], root: Path) -> None:
+    """Makes sure that cells can be trained on the devices here, which only a worker may touch.
+
+    Raises:
+      UserError: one cannot.
+    """
+    worker = _start(multiprocessing.get_context("spawn"), root, None)
+    try:
+        worker.connection.send(cells)
+        kind, refusal = _receive(worker)
+        if kind == "checked" and refusal:
+            raise UserError(refusal)
+    finally:
+        worker.process.terminate()
+        worker.process.join()
+
+
 def run_grid(
     cells: list[Cell], ledger: Ledger, jobs: int, listen: Listener, say: Callable[[str], None]
 ) -> list[Cell]:
@@ -37,23 +55,14 @@ def run_grid(
       jobs: worker processes; each gets an equal share of the CPU cores.
       listen: told of everything that happens.
       say: told, once each, what a person should know.
-
-    Raises:
-      UserError: a cell does not fit the devices; nothing was trained.
     """
     context = multiprocessing.get_context("spawn")
     keep_memory()
     waiting, failed, said = list(cells), [], set()
     # The share of cores follows from `jobs` alone: it sets the order of some sums, hence the bits.
     shares = _shares(jobs)[: len(cells)]
-    workers = [_start(context, ledger, cores) for cores in shares]
+    workers = [_start(context, ledger.root, cores) for cores in shares]
     try:
-        workers[0].connection.send(waiting)  # it knows the devices
-        kind, refusal = _receive(workers[0])
-        if kind == "checked" and refusal:
-            raise UserError(refusal)
-        if kind == "died":
-            workers[0] = _start(context, ledger, workers[0].cores)
         for worker in workers:
             _assign(worker, waiting, listen)
         while busy := [worker for worker in workers if worker.cell]:
@@ -72,7 +81,9 @@ def run_grid(
                     kind = "failed"
                     with contextlib.suppress(OSError):  # a full disk must not stop the grid
                         ledger.write_failure(cell, payload)
-                    workers[workers.index(worker)] = worker = _start(context, ledger, worker.cores)
+                    workers[workers.index(worker)] = worker = _start(
+                        context, ledger.root, worker.cores
+                    )
                 listen(cell, kind, payload)
                 if kind == "failed":
                     failed.append(cell)
@@ -86,9 +97,9 @@ def run_grid(
     return failed
 
 
-def _start(context, ledger: Ledger, cores: set[int] | None) -> _Worker:
+def _start(context, root: Path, cores: set[int] | None) -> _Worker:
     ours, theirs = context.Pipe()
-    process = context.Process(target=work, args=(theirs, ledger.root, cores), daemon=True)
+    process = context.Process(target=work, args=(theirs, root, cores), daemon=True)
     ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the launcher's to handle
     process.start()
     signal.signal(signal.SIGINT, ignored)

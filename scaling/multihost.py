@@ -33,6 +33,7 @@ class _Cluster:
     timeout: float
     client: Any  # of JAX's coordination service: key-values and barriers
     watchdog: Watchdog
+    told: Any = None
     life: Life = field(default_factory=Life)
     exchanges: int = 0
     barriers: int = 0
@@ -56,13 +57,16 @@ class _Cluster:
 _cluster: _Cluster | None = None
 
 
-def start(place: Place, timeout: float, facts: dict[str, str] | None = None) -> None:
+def start(
+    place: Place, timeout: float, facts: dict[str, str] | None = None, told: Any = None
+) -> None:
     """Joins the other processes; before anything touches JAX's devices.
 
     Args:
       place: of this process, from `find_place`.
       timeout: seconds that the others may take to start, and later to move on.
       facts: what must be the same everywhere, by name.
+      told: an event to set once this process has said why it ends.
 
     Raises:
       UserError: who is late, or disagrees and in what.
@@ -84,7 +88,7 @@ def start(place: Place, timeout: float, facts: dict[str, str] | None = None) -> 
         cluster_detection_method="deactivate",
     )
     watchdog = Watchdog(names, place.process, timeout)
-    _cluster = _Cluster(place, names, timeout, distributed.global_state.client, watchdog)
+    _cluster = _Cluster(place, names, timeout, distributed.global_state.client, watchdog, told)
     threading.Thread(target=_watch, args=(_cluster,), daemon=True).start()
 
 
@@ -109,6 +113,9 @@ def stop(reason: str, code: int = 1) -> NoReturn:
     sys.stdout.flush()
     print(f"scaling: {reason.rstrip('.')}.", file=sys.stderr, flush=True)
     if cluster is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # JAX's own logs would bury it
+        if cluster.told is not None:
+            cluster.told.set()
         try:
             if not cluster.read(_END):  # the first reason is the one to tell
                 cluster.publish(_END, [reason, code])

@@ -30,11 +30,13 @@ class Job:
     root: Path  # the run directory
 
 
-def run_study(console, job: Job, run_cells: RunCells) -> bool:
+def run_study(console, job: Job, check: Callable[[list[Cell]], None], run_cells: RunCells) -> bool:
     """Trains those of the job's cells that are not done, by `run_cells`; true if any failed.
 
+    Before it reads data or writes anything, `check` may refuse the cells.
+
     Raises:
-      UserError: another launch holds the directory, or its cells or data do not fit.
+      UserError: another launch holds the directory, or cells, devices or data do not fit.
       HostError: another host is late or gone.
     """
     ledger, cells, failed = Ledger(job.root), job.cells, []
@@ -44,6 +46,8 @@ def run_study(console, job: Job, run_cells: RunCells) -> bool:
             "the cells to run", lambda: _left(console, ledger, job.whole, cells)
         )
         todo = [cell for cell in cells if cell.id in set(left)]
+        if todo:
+            check(todo)
         corpus = _prepare(console, ledger, todo) if todo else None
         multihost.decide("the grid", lambda: ledger.add(job.whole, job.baseline))
         try:

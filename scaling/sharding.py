@@ -73,8 +73,8 @@ class Sharding:
                 dropped = names.pop()
                 product = math.prod(self.mesh.shape[n] for n in [*names, dropped])
                 log_once(
-                    f"{' x '.join([*names, dropped])} = {product} does not divide {units} ({axis}, "
-                    f"in shape {tuple(shape)}): it is split over {' x '.join(names) or 'nothing'}"
+                    f"mesh: {' x '.join([*names, dropped])} = {product} does not divide {units} "
+                    f"({axis}), which is {'split over ' + names[0] if names else 'replicated'}"
                 )
             taken.update(names)
             spec.append(tuple(names) if len(names) > 1 else names[0] if names else None)

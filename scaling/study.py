@@ -135,8 +135,14 @@ def load_study(path: str | Path, overrides: list[str] = ()) -> Study:
     try:
         return Study.model_validate(raw)
     except pydantic.ValidationError as error:
-        lines = [f"{where}: {_sentence(e)}" for e in error.errors()]
+        # Of a mesh given as sizes, it also complains that they are not "auto".
+        told = [e for e in error.errors() if e["type"] != "literal_error" or not _is_sizes(e)]
+        lines = [f"{where}: {_sentence(e)}" for e in told]
         raise UserError("\n".join(lines)) from error
+
+
+def _is_sizes(error: dict) -> bool:
+    return error["loc"][0] == "mesh" and isinstance(error["input"], dict)
 
 
 def _variant(label: str, raw: Any) -> Any:
@@ -187,11 +193,16 @@ def _value(override: str, text: str) -> Any:
 
 def _sentence(error: dict) -> str:
     """One pydantic error as a sentence with the path and, for an unknown key, the closest one."""
-    location = [part for part in error["loc"] if part != "[key]"]
+    # What else pydantic names are the alternatives of a union.
+    location = [part for part in error["loc"] if part not in ("[key]", "Mesh", "literal['auto']")]
     path = ".".join(str(part) for part in location)
     if error["type"] == "extra_forbidden":
         fields = _fields_at(location[:-1])
         return f"unknown key {path!r}; {closest(location[-1], fields)}"
+    if error["type"] in ("model_type", "literal_error") and path == "mesh":
+        return (
+            f"mesh is {error['input']!r}; it must be auto, or sizes such as {{fsdp: 8, tensor: 2}}."
+        )
     if error["type"] == "missing":
         return f"{path!r} is required and missing."
     if error["type"] == "string_pattern_mismatch":

@@ -84,6 +84,11 @@ class AttnResBlock(Residual):
         if options.sublayers_per_block:
             if options.n_blocks:
                 raise ValueError("give n_blocks or sublayers_per_block, not both")
+            if options.sublayers_per_block > cfg.n_sublayers:
+                raise ValueError(
+                    f"sublayers_per_block {options.sublayers_per_block} is more than the "
+                    f"{cfg.n_sublayers} sublayers there are"
+                )
             return options
         options = options.model_copy(update={"n_blocks": options.n_blocks or 8})
         if cfg.n_sublayers % options.n_blocks:

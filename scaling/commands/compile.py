@@ -49,7 +49,7 @@ def compile_study(
             "scaling compile reads programs for TPU and CPU; those for GPU leave their matrix "
             "products to libraries, which it cannot see into. Give a --topology."
         )
-    name = wanted.name if wanted else "here"
+    name = wanted.name if wanted else "the devices here"
     document = _document(loaded, cells, devices, name, tune, make_console(stderr=True))
     if as_json:
         typer.echo(json.dumps(document, indent=2))
@@ -73,6 +73,7 @@ def _document(loaded, cells: list, devices: list, name: str, tune: bool, console
     from scaling.compile.report import add_ratios
     from scaling.compile.tune import tune_cell
     from scaling.device import chip_of
+    from scaling.errors import UserError
     from scaling.sharding import check, resolve_mesh
 
     # Programs for devices that are not here would fill the cache and never come out of it.
@@ -80,6 +81,11 @@ def _document(loaded, cells: list, devices: list, name: str, tune: bool, console
     check(cells, devices)
     meshes = [resolve_mesh(cell, len(devices)).model_dump() for cell in cells]
     known, rows, tuned = chip_of(devices[0]), [], []
+    if tune and known is None:
+        raise UserError(
+            f"--tune looks for what fits, and the memory of {devices[0].device_kind!r} is not "
+            "known; give a --topology of TPUs."
+        )
     for number, cell in enumerate(cells, 1):
         prefix = f"[{number}/{len(cells)}] {cell.size}/{cell.variant}"
         if tune:

@@ -51,6 +51,7 @@ def _print(cells: list) -> None:
     import jax
 
     from scaling.console import make_console
+    from scaling.flops import CONVENTIONS
 
     console = make_console()
     for table in (_components(cells), _conventions(cells), _memory(cells)):
@@ -59,8 +60,10 @@ def _print(cells: list) -> None:
     model = cells[0].model
     schedule = model.on_platform(jax.default_backend()).implementation
     auto = " (auto here)" if model.implementation == "auto" else ""
+    for name, meaning in CONVENTIONS.items():
+        console.print(f"{name}: {meaning}", markup=False)
     console.print(
-        "Shares are of train_flops: causal scores, no head. I/O: elements that the residual "
+        "Shares are of train_flops, so that the head is not in the sum. I/O: elements that the residual "
         "connection reads and writes per token and sublayer, in units of d = d_model, as the "
         "AttnRes paper counts. Saved: its arrays [batch, seq_len, d] kept for backward, remat "
         f"{model.remat}, implementation {schedule}{auto}. n/d: the variant does not declare it.",

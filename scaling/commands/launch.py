@@ -42,7 +42,7 @@ def launch(
     from scaling.commands.cells import study_cells
     from scaling.console import make_console
     from scaling.errors import UserError
-    from scaling.launch import run_grid
+    from scaling.launch import check_here, run_grid
     from scaling.places import find_place
     from scaling.run_study import Job, run_study
 
@@ -56,8 +56,12 @@ def launch(
         )
     job, console = Job(loaded.baseline, whole, cells, out / loaded.name), make_console()
     if dry_run:
-        from scaling.commands.grid import print_grid
+        import jax
 
+        from scaling.commands.grid import print_grid
+        from scaling.sharding import check
+
+        check(cells, jax.devices())
         print_grid(console, cells, job.root, jobs)
         return
     if place is not None:
@@ -72,7 +76,7 @@ def launch(
         return run_grid(cells, ledger, jobs, listen, say)
 
     try:
-        failed = run_study(console, job, run_cells)
+        failed = run_study(console, job, lambda cells: check_here(cells, job.root), run_cells)
     except KeyboardInterrupt:
         console.print("Interrupted. The same command goes on from the last checkpoints.")
         raise typer.Exit(130) from None

@@ -133,8 +133,10 @@ def verdicts(row: dict) -> list[str]:
 
 def _notes(document: dict) -> list[str]:
     notes = [
-        "/calc: to the analytic count, head included. GB: moved in main memory. /base: to the "
-        "baseline. built: time to compile."
+        "args: weights, moments and batch, temps: activations, both in GB; /calc: TFLOP to the "
+        "analytic count, head included, without what remat computes again; GB: moved in main "
+        "memory; /base: to the baseline; built: time to compile. N x: collectives in a step, and "
+        "the GB that they send."
     ]
     if any(row.get("seconds") for row in document["cells"]):
         notes.append(

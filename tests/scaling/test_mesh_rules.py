@@ -65,8 +65,8 @@ def test_what_does_not_divide_drops_mesh_axes_from_the_right(cell, caplog):
             assert split(cell, ("batch",), (6,), data=2, fsdp=2) == P("data")
         assert split(cell, ("embed", "mlp"), (9, 8), fsdp=2, tensor=2) == P(None, "tensor")
     assert caplog.messages == [
-        "data x fsdp = 4 does not divide 6 (batch, in shape (6,)): it is split over data",
-        "fsdp = 2 does not divide 9 (embed, in shape (9, 8)): it is split over nothing",
+        "mesh: data x fsdp = 4 does not divide 6 (batch), which is split over data",
+        "mesh: fsdp = 2 does not divide 9 (embed), which is replicated",
     ]
 
 
