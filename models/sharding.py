@@ -12,6 +12,9 @@ from contextvars import ContextVar
 import jax
 from jax.sharding import NamedSharding
 
+AXES = (
+    "batch", "sequence", "stream", "heads", "kv_heads", "mlp", "vocab", "embed", "features", "head",
+)  # fmt: skip
 Axes = tuple[str | None, ...]
 # (one logical axis a dimension, shape) -> where the array lies
 Resolve = Callable[[Axes, tuple[int, ...]], NamedSharding]

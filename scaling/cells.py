@@ -8,7 +8,7 @@ from typing import Literal
 import pydantic
 
 from models.config import ModelConfig, ResidualSpec, Strict
-from models.residuals import BUILT_IN, check_parameters, find, source_sha256
+from models.residuals import BUILT_IN, check_plug_in, find, source_sha256
 from scaling.errors import UserError, closest
 from scaling.flops import count_params, train_flops
 from scaling.study import DataSpec, Mesh, Size, Study, Train
@@ -163,7 +163,7 @@ def _model(study: Study, vocab_size: int, size: str, variant: str) -> ModelConfi
         # Options as resolved, so that a default written out is the same cell.
         options = kind.options(cfg).model_dump()
         if residual.residual not in BUILT_IN:
-            check_parameters(cfg)
+            check_plug_in(cfg)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"])

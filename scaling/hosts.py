@@ -56,7 +56,7 @@ def run_on_host(place: Place, timeout: float, job: Job) -> int:
     if told.is_set():  # JAX was quicker to end it, but not to say why
         return 1
     how = f"killed by signal {-child.exitcode}"
-    if child.exitcode == -signal.SIGABRT:
+    if child.exitcode == -signal.SIGABRT and place.process > 0:
         how = "ended by JAX (signal 6), as when process 0 is gone"
     name = f"process {place.process} of {place.processes}"
     print(f"scaling: {name} was {how}; {RESUMES}.", file=sys.stderr)
@@ -119,10 +119,15 @@ def _run_cells(
                 ledger.write_failure(cell, str(error))
                 failed.append(cell)
                 listen(cell, "failed", str(error))
-            except Exception as error:  # perhaps on this host alone, so all of them end
-                multihost.last_words()
-                ledger.write_failure(cell, in_short(error))
+            except multihost.HostError:
                 raise
+            except Exception as error:  # one broken cell must not stop the grid
+                multihost.last_words()
+                multihost.exchange(f"the error of {cell.key}", None)  # if it is all hosts' error
+                traceback.print_exc()
+                ledger.write_failure(cell, in_short(error))
+                failed.append(cell)
+                listen(cell, "failed", in_short(error))
     return failed
 
 

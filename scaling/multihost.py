@@ -31,6 +31,7 @@ class _Cluster:
     place: Place
     names: list[str]
     timeout: float
+    heard: float  # when process 0, which serves what all say, answered last
     client: Any  # of JAX's coordination service: key-values and barriers
     watchdog: Watchdog
     told: Any = None
@@ -86,10 +87,14 @@ def start(
         place.process,
         local_device_ids=place.local_devices,
         cluster_detection_method="deactivate",
+        initialization_timeout=int(timeout),
     )
     watchdog = Watchdog(names, place.process, timeout)
-    _cluster = _Cluster(place, names, timeout, distributed.global_state.client, watchdog, told)
-    threading.Thread(target=_watch, args=(_cluster,), daemon=True).start()
+    _cluster = _Cluster(
+        place, names, timeout, time.monotonic(), distributed.global_state.client, watchdog, told
+    )
+    for thread in (_watch, _watch_lead):
+        threading.Thread(target=thread, args=(_cluster,), daemon=True).start()
 
 
 def finish() -> None:
@@ -116,6 +121,10 @@ def stop(reason: str, code: int = 1) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # JAX's own logs would bury it
         if cluster.told is not None:
             cluster.told.set()
+        # What follows asks process 0, which may never answer.
+        late = threading.Timer(4 * cluster.poll_seconds, os._exit, (code,))
+        late.daemon = True
+        late.start()
         try:
             if not cluster.read(_END):  # the first reason is the one to tell
                 cluster.publish(_END, [reason, code])
@@ -257,11 +266,21 @@ def _watch(cluster: _Cluster) -> None:
             cluster.publish(_LIFE, {**asdict(cluster.life), "beat": beat})
             lives = {i: Life(**said) for i, said in cluster.read(_LIFE).items()}
             reason, code = cluster.watchdog.judge(lives, cluster.read(_END))
+            cluster.heard = time.monotonic()
         except Exception as error:
             reason = f"{cluster.names[0]} cannot be reached ({_short(error)}); {RESUMES}"
             code = 1
         if reason and not cluster.ended.locked():
             stop(reason, code)
+
+
+def _watch_lead(cluster: _Cluster) -> None:
+    """Ends this process when process 0 does not even answer, for which `_watch` waits."""
+    limit = min(SILENCE_SECONDS, cluster.timeout) + 2 * cluster.poll_seconds
+    while not cluster.ended.locked():
+        time.sleep(cluster.poll_seconds)
+        if time.monotonic() - cluster.heard > limit and not cluster.ended.locked():
+            stop(f"{cluster.names[0]} has not answered for {limit:.0f} s; {RESUMES}")
 
 
 def _short(error: Exception) -> str:

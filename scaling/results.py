@@ -27,7 +27,7 @@ COLUMNS = {
     "train_seconds": "in training steps, without compiling, saving and validating",
     "compile_seconds": "spent compiling",
     "tokens_per_second": "tokens / train_seconds; empty where other devices did a part",
-    "mfu": "model FLOPs a second, head included, over the devices' peak (of a CPU: a timed matrix product)",
+    "mfu": "model FLOPs a second, head included, over the devices' peak; of a CPU, a timed one",
     "data_fingerprint": "hash of the tokenized data and the tokenizer",
     "code_version": "of this package",
     "jax_version": "of jax",

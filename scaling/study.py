@@ -138,7 +138,7 @@ def load_study(path: str | Path, overrides: list[str] = ()) -> Study:
         # Of a mesh given as sizes, it also complains that they are not "auto".
         told = [e for e in error.errors() if e["type"] != "literal_error" or not _is_sizes(e)]
         lines = [f"{where}: {_sentence(e)}" for e in told]
-        raise UserError("\n".join(lines)) from error
+        raise UserError("\n".join(dict.fromkeys(lines))) from error
 
 
 def _is_sizes(error: dict) -> bool:

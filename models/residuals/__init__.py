@@ -10,6 +10,7 @@ from flax import nnx
 
 from models.config import ModelConfig
 from models.residuals.base import Residual, State
+from models.sharding import AXES
 
 BUILT_IN = {
     "prenorm": "models.residuals.prenorm:PreNorm",
@@ -23,7 +24,7 @@ __all__ = [
     "BUILT_IN",
     "Residual",
     "State",
-    "check_parameters",
+    "check_plug_in",
     "find",
     "source_sha256",
 ]
@@ -45,8 +46,9 @@ def find(name: str) -> type[Residual]:
     module, _, attribute = BUILT_IN.get(name, name).partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"residual connection {name!r} cannot be imported: {error}") from error
+    except Exception as error:  # whatever the user's file may do
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"residual connection {name!r} cannot be imported: {reason}") from error
     if not (isinstance(found, type) and issubclass(found, Residual)):
         raise ValueError(f"{name!r} is not a subclass of models.residuals.Residual")
     missing = [m for m in REQUIRED if _function(found, m) is _function(Residual, m)]
@@ -60,23 +62,50 @@ def _function(kind: type, method: str) -> object:
     return getattr(found, "__func__", found)  # the function under a classmethod
 
 
-def check_parameters(cfg: ModelConfig) -> None:
-    """Makes sure that a residual connection's parameters are as it declares them.
+def check_plug_in(cfg: ModelConfig) -> None:
+    """Makes sure that a residual connection of the user's own is as it declares itself.
 
     Raises:
-      ValueError: their number is not `extra_params`, or one was not made by `models.params.param`.
+      ValueError: it cannot be made; its segments leave a sublayer out; its parameters are not
+        `extra_params` many, or were not made by `models.params.param`, or have other axes than
+        there are; a cost is no number.
     """
     name = cfg.residual.name
     kind, key = find(name), jax.eval_shape(lambda: jax.random.key(0))
-    state = nnx.split(jax.eval_shape(lambda key: kind(cfg, key), key))[1]
+    try:
+        state = nnx.split(jax.eval_shape(lambda key: kind(cfg, key), key))[1]
+        sites = [site for segment in kind.segments(cfg) for site in segment]
+        costs = {cost: getattr(kind, cost)(cfg) for cost in ("extra_params", "flops_per_token")}
+    except Exception as error:  # whatever the user's code may do
+        raise ValueError(f"{name!r} cannot be made: {type(error).__name__}: {error}") from error
+    if sites != list(range(cfg.n_sublayers)):
+        raise ValueError(
+            f"the segments of {name!r} hold the sublayers {sites}, and must hold 0 to "
+            f"{cfg.n_sublayers - 1}, each once and in order"
+        )
+    for cost, number in costs.items():
+        if not isinstance(number, int | float):
+            raise ValueError(f"{cost} of {name!r} is {number!r}, and must be a number")
     leaves = jax.tree.leaves(state, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
-    if not all("group" in leaf.get_metadata() for leaf in leaves):
+    for leaf in leaves:
+        _check_parameter(name, leaf)
+    counted, declared = sum(leaf.size for leaf in leaves), costs["extra_params"]
+    if counted != declared:
+        raise ValueError(f"{name!r} declares extra_params {declared}, but has {counted}")
+
+
+def _check_parameter(name: str, leaf) -> None:
+    about = leaf.get_metadata()
+    if "group" not in about:
         raise ValueError(
             f"{name!r} has a parameter without an optimizer group; make it with models.params.param"
         )
-    counted, declared = sum(leaf.size for leaf in leaves), kind.extra_params(cfg)
-    if counted != declared:
-        raise ValueError(f"{name!r} declares extra_params {declared}, but has {counted}")
+    axes = about["axes"]
+    if not isinstance(axes, tuple) or len(axes) != leaf.ndim or not set(axes) <= {*AXES, None}:
+        raise ValueError(
+            f"{name!r} has a parameter of shape {leaf.shape} with axes {axes!r}; one name a "
+            f"dimension is needed, of {', '.join(AXES)} or None"
+        )
 
 
 def source_sha256(name: str) -> str | None:

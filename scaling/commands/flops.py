@@ -63,9 +63,9 @@ def _print(cells: list) -> None:
     for name, meaning in CONVENTIONS.items():
         console.print(f"{name}: {meaning}", markup=False)
     console.print(
-        "Shares are of train_flops, so that the head is not in the sum. I/O: elements that the residual "
-        "connection reads and writes per token and sublayer, in units of d = d_model, as the "
-        "AttnRes paper counts. Saved: its arrays [batch, seq_len, d] kept for backward, remat "
+        "Shares are of train_flops, so that the head is not in the sum. I/O: elements that the "
+        "residual connection reads and writes per token and sublayer, in units of d = d_model, as "
+        "the AttnRes paper counts. Saved: its arrays [batch, seq_len, d] kept for backward, remat "
         f"{model.remat}, implementation {schedule}{auto}. n/d: the variant does not declare it.",
         markup=False,
     )

@@ -30,7 +30,8 @@ def launch(
     ] = None,
     process_id: Annotated[int | None, typer.Option(help="Which of them this one is.")] = None,
     timeout: Annotated[
-        float, typer.Option(min=1, help="Seconds without progress that end several hosts.")
+        float,
+        typer.Option(min=1, max=86_400, help="Seconds without progress that end several hosts."),
     ] = 600,
 ) -> None:
     """Train the grid of a study; finished cells are skipped and interrupted ones resumed.

@@ -1,6 +1,14 @@
 """A cell's identity is what influences its result, and nothing else."""
 
+import sys
+import types
+
+import pytest
+
+from models.params import param
+from models.residuals.prenorm import PreNorm
 from scaling.cells import expand
+from scaling.errors import UserError
 from scaling.study import load_study
 
 
@@ -43,3 +51,48 @@ def test_all_variants_of_a_size_see_the_same_tokens(raw_study, write_study):
     for cell in cells:
         by_size[cell.size].add((cell.steps, cell.tokens))
     assert all(len(budgets) == 1 for budgets in by_size.values())
+
+
+def plug_in(**methods):
+    """A module with a residual connection that differs from PreNorm in some methods."""
+    module = types.ModuleType("plug_in_of_a_test")
+    module.Mine = type("Mine", (PreNorm,), methods)
+    return module
+
+
+def with_parameter(axes):
+    def init(self, cfg, key):
+        PreNorm.__init__(self, cfg, key)
+        self.scale = param(key, (3,), 1.0, axes=axes, group="vector")
+
+    return {"__init__": init, "extra_params": classmethod(lambda cls, cfg: 3)}
+
+
+def boom(*_):
+    raise RuntimeError("boom")
+
+
+PLUG_INS = {
+    "segments": (
+        {"segments": classmethod(lambda cls, cfg: [range(1)])},
+        r"the segments of .* hold the sublayers \[0\], and must hold 0 to 3",
+    ),
+    "init": ({"__init__": boom}, "cannot be made: RuntimeError: boom"),
+    "cost": ({"flops_per_token": classmethod(boom)}, "cannot be made: RuntimeError: boom"),
+    "no number": (
+        {"flops_per_token": classmethod(lambda cls, cfg: "many")},
+        "flops_per_token of .* is 'many', and must be a number",
+    ),
+    "unknown axis": (with_parameter(("bogus",)), r"with axes \('bogus',\); one name a dimension"),
+    "too many axes": (with_parameter((None, None)), "one name a dimension is needed, of batch"),
+    "a string": (with_parameter("embed"), "with axes 'embed'"),
+}
+
+
+@pytest.mark.parametrize("mistake", PLUG_INS)
+def test_a_residual_that_is_not_as_it_says_is_refused(raw_study, write_study, monkeypatch, mistake):
+    methods, sentence = PLUG_INS[mistake]
+    monkeypatch.setitem(sys.modules, "plug_in_of_a_test", plug_in(**methods))
+    raw_study["variants"]["mine"] = {"residual": "plug_in_of_a_test:Mine"}
+    with pytest.raises(UserError, match=sentence):
+        expand(load_study(write_study(raw_study)), 256, variants=["mine"])

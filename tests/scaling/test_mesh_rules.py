@@ -10,6 +10,7 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
+from models.sharding import AXES as LOGICAL
 from models.sharding import mesh_axes
 from scaling import sharding
 from scaling.cells import expand
@@ -38,6 +39,10 @@ def cell(make_cell):
 
 def split(cell, axes, shape, **sizes) -> P:
     return Sharding(abstract(**sizes), cell.model)(axes, shape).spec
+
+
+def test_every_logical_axis_has_a_rule():
+    assert list(RULES) == [*LOGICAL, None]
 
 
 def test_each_axis_goes_where_the_table_says(cell):

@@ -50,6 +50,13 @@ def test_learning_rates_follow_from_the_sweep_in_the_ladder(path):
 
 
 BAD = {
+    "mesh": (lambda r: r.update(mesh="fsdp8"), ["mesh is 'fsdp8'; it must be auto, or sizes"]),
+    "mesh axis": (lambda r: r.update(mesh={"foo": 2}), ["unknown key 'mesh.foo'", "fsdp"]),
+    "mesh size": (lambda r: r.update(mesh={"data": 0}), ["mesh.data", "greater than 0", "given 0"]),
+    "sublayers a block": (
+        lambda r: r["variants"].update(attnres_block={"sublayers_per_block": 5}),
+        ["sublayers_per_block 5 is more than the 4 sublayers"],
+    ),
     "unknown key": (
         lambda r: r["train"].update(clip=1),
         ["train.clip", "did you mean 'clip_norm'"],
