@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import wait
@@ -17,6 +18,8 @@ from scaling.worker import work
 
 # (cell, kind, payload): "start", "step", "done" or "failed".
 Listener = Callable[[Cell, str, dict | str], None]
+
+_POLL_SECONDS = 0.5
 
 
 @dataclass
@@ -62,11 +65,16 @@ def run_grid(
     # The share of cores follows from `jobs` alone: it sets the order of some sums, hence the bits.
     shares = _shares(jobs)[: len(cells)]
     workers = [_start(context, ledger.root, cores) for cores in shares]
+    # A KeyboardInterrupt may come up, and be lost, in a callback of the garbage collector.
+    interrupted = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
     try:
         for worker in workers:
             _assign(worker, waiting, listen)
         while busy := [worker for worker in workers if worker.cell]:
-            ready = wait([worker.connection for worker in busy])
+            ready = wait([worker.connection for worker in busy], timeout=_POLL_SECONDS)
+            if interrupted.is_set():
+                raise KeyboardInterrupt
             for worker in busy:
                 if worker.connection not in ready:
                     continue
@@ -90,6 +98,7 @@ def run_grid(
                 if kind in ("done", "failed"):
                     _assign(worker, waiting, listen)
     finally:
+        signal.signal(signal.SIGINT, before)
         for worker in workers:
             worker.process.terminate()
         for worker in workers:
