@@ -12,7 +12,7 @@ from contextvars import ContextVar
 import jax
 from jax.sharding import NamedSharding
 
-AXES = (
+LOGICAL_AXES = (
     "batch", "sequence", "stream", "heads", "kv_heads", "mlp", "vocab", "embed", "features", "head",
 )  # fmt: skip
 Axes = tuple[str | None, ...]

@@ -49,6 +49,11 @@ class Cell(Strict):
         return f"{self.size}/{self.variant}/s{self.seed}"
 
     @property
+    def micro_batch_size(self) -> int:
+        """Sequences that are on the devices at a time."""
+        return self.train.batch_size // self.train.accumulate
+
+    @property
     def tokens_per_step(self) -> int:
         """Tokens in one optimizer step."""
         return self.train.batch_size * self.data.seq_len

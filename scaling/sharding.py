@@ -136,7 +136,7 @@ def resolve_mesh(cell: Cell, n_devices: int) -> Mesh:
     Raises:
       UserError: the mesh does not match the devices, or the cell cannot be split so.
     """
-    rows, seq_len = cell.train.batch_size // cell.train.accumulate, cell.data.seq_len
+    rows, seq_len = cell.micro_batch_size, cell.data.seq_len
     mesh = cell.mesh
     if mesh == "auto":
         fsdp = math.gcd(n_devices, rows)

@@ -1,6 +1,7 @@
 """The training step and the evaluation step: plain JAX over dicts of arrays."""
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import jax
 import jax.numpy as jnp
@@ -50,16 +51,12 @@ class Program:
                 f"{cell.key}: attention is xla's, whose scores exist whole, since splash needs "
                 "seq_len and head_dim in multiples of 128 and mesh sequence 1"
             )
-        self.by_row = self.sharding(("batch", None), (self._micro_rows, 0))
+        self.by_row = self.sharding(("batch", None), (cell.micro_batch_size, 0))
         key = jax.eval_shape(lambda: jax.random.key(0))
         abstract = jax.eval_shape(lambda k: Transformer(cfg, k), key)
         self.graphdef, params = nnx.split(abstract)
         self.optimizer = make_optimizer(cell.train, cell.steps, groups(abstract))
         self.state_shapes = self._state_shapes(nnx.to_pure_dict(params), axes(abstract))
-
-    @property
-    def _micro_rows(self) -> int:
-        return self.cell.train.batch_size // self.cell.train.accumulate
 
     def _state_shapes(self, params: dict, axes: dict) -> dict:
         """The state as shapes with their shardings."""
@@ -96,7 +93,7 @@ class Program:
         return {"params": params, "opt_state": opt_state,
                 "step": jax.device_put(jnp.int32(0), where["step"])}  # fmt: skip
 
-    @property
+    @cached_property
     def rows(self) -> np.ndarray:
         """The numbers of the batch's rows that this process holds, sorted."""
         B = self.cell.train.batch_size

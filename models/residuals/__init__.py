@@ -10,7 +10,7 @@ from flax import nnx
 
 from models.config import ModelConfig
 from models.residuals.base import Residual, State
-from models.sharding import AXES
+from models.sharding import LOGICAL_AXES
 
 BUILT_IN = {
     "prenorm": "models.residuals.prenorm:PreNorm",
@@ -101,10 +101,14 @@ def _check_parameter(name: str, leaf) -> None:
             f"{name!r} has a parameter without an optimizer group; make it with models.params.param"
         )
     axes = about["axes"]
-    if not isinstance(axes, tuple) or len(axes) != leaf.ndim or not set(axes) <= {*AXES, None}:
+    if (
+        not isinstance(axes, tuple)
+        or len(axes) != leaf.ndim
+        or not set(axes) <= {*LOGICAL_AXES, None}
+    ):
         raise ValueError(
             f"{name!r} has a parameter of shape {leaf.shape} with axes {axes!r}; one name a "
-            f"dimension is needed, of {', '.join(AXES)} or None"
+            f"dimension is needed, of {', '.join(LOGICAL_AXES)} or None"
         )
 
 

@@ -1,14 +1,15 @@
 """`scaling compile`: every cell's training step through the compiler of hardware not here."""
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from scaling.commands.options import Sizes, StudyFile, Variants
+
 
 def compile_study(
-    study: Annotated[Path, typer.Argument(help="A study file, such as configs/demo.yaml.")],
+    study: StudyFile,
     topology: Annotated[
         str | None,
         typer.Option(
@@ -16,10 +17,8 @@ def compile_study(
             "of theirs; needs the TPU compiler and no TPU) or cpu:8. Without it: the devices here."
         ),
     ] = None,
-    size: Annotated[list[str] | None, typer.Option(help="Only this size; may be repeated.")] = None,
-    variant: Annotated[
-        list[str] | None, typer.Option(help="Only this variant; repeatable.")
-    ] = None,
+    size: Sizes = None,
+    variant: Variants = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="Override a field, as in 'mesh={fsdp: 8}'."),

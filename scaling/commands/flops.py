@@ -1,10 +1,11 @@
 """`scaling flops`: what each cell of a study costs by calculation, component by component."""
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from scaling.commands.options import Sizes, StudyFile, Variants
 
 # Components of the table, and their headings; those of the default convention come first.
 _COUNTED = {
@@ -17,11 +18,9 @@ _UNITS = ((1e9, ", billions"), (1e6, ", millions"), (1e3, ", thousands"), (1, ""
 
 
 def flops(
-    study: Annotated[Path, typer.Argument(help="A study file, such as configs/demo.yaml.")],
-    size: Annotated[list[str] | None, typer.Option(help="Only this size; may be repeated.")] = None,
-    variant: Annotated[
-        list[str] | None, typer.Option(help="Only this variant; repeatable.")
-    ] = None,
+    study: StudyFile,
+    size: Sizes = None,
+    variant: Variants = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="Override a field, as in data.seq_len=2048."),

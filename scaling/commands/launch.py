@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
+from scaling.commands.options import Sizes, StudyFile, Variants
+
 
 def launch(
-    study: Annotated[Path, typer.Argument(help="A study file, such as configs/demo.yaml.")],
+    study: StudyFile,
     out: Annotated[Path, typer.Option(help="Where run directories go.")] = Path("runs"),
-    size: Annotated[list[str] | None, typer.Option(help="Only this size; may be repeated.")] = None,
-    variant: Annotated[
-        list[str] | None, typer.Option(help="Only this variant; repeatable.")
-    ] = None,
+    size: Sizes = None,
+    variant: Variants = None,
     seed: Annotated[list[int] | None, typer.Option(help="Only this seed; repeatable.")] = None,
     set_: Annotated[
         list[str] | None,

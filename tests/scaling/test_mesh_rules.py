@@ -10,8 +10,7 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
-from models.sharding import AXES as LOGICAL
-from models.sharding import mesh_axes
+from models.sharding import LOGICAL_AXES, mesh_axes
 from scaling import sharding
 from scaling.cells import expand
 from scaling.errors import UserError
@@ -42,7 +41,7 @@ def split(cell, axes, shape, **sizes) -> P:
 
 
 def test_every_logical_axis_has_a_rule():
-    assert list(RULES) == [*LOGICAL, None]
+    assert list(RULES) == [*LOGICAL_AXES, None]
 
 
 def test_each_axis_goes_where_the_table_says(cell):
