@@ -49,6 +49,7 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m scaling.bench
+	$(BIN)/python -m scaling.bench_zoo
 
 # Minutes a row; needs no TPU.
 bench-tpu: $(VENV)/.installed-tpu

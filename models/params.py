@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-# matrix: weight decay, Muon; embedding: weight decay, never Muon; vector: gains, biases and
-# pseudo-queries, neither.
-Group = Literal["matrix", "embedding", "vector"]
+# matrix: weight decay, Muon; embedding, and mixing (matrices that compute mixing weights): weight
+# decay, never Muon; vector: gains, biases, pseudo-queries and static mixing weights, neither.
+Group = Literal["matrix", "embedding", "mixing", "vector"]
 
 
 def param(

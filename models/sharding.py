@@ -2,7 +2,8 @@
 
 Batch, sequence: rows of the batch and positions, inside a sublayer. Stream: positions of what runs
 between the sublayers, so of the sources of depth attention too. Heads, kv_heads, mlp, vocab: widths
-that matrix products make or use up. Embed: d_model of a matrix. Features, head: vectors.
+that matrix products make or use up. Embed: d_model of a matrix. Features, head: vectors. Sublayer,
+layer: rows of which each sublayer or layer is given its own (see models.residuals.base).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +15,7 @@ from jax.sharding import NamedSharding
 
 LOGICAL_AXES = (
     "batch", "sequence", "stream", "heads", "kv_heads", "mlp", "vocab", "embed", "features", "head",
+    "sublayer", "layer",
 )  # fmt: skip
 Axes = tuple[str | None, ...]
 # (one logical axis a dimension, shape) -> where the array lies

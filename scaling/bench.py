@@ -45,7 +45,7 @@ def main() -> None:
         *(_utilisation(console, d, t) for d, t in ((256, 128), (256, 256), (512, 128))),
         _input(console),
         _fit(),
-        *kernel_rows(console, _take_turns),
+        *kernel_rows(console, take_turns),
     ]
     table = make_table(
         "", {"measure": "left", "value": "right", "target": "right", "floor": "right"}
@@ -86,7 +86,7 @@ class Stepper:
         return time.perf_counter() - start
 
 
-def _take_turns(timed: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+def take_turns(timed: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
     """Seconds of each, one measurement of every one a round, in changing order."""
     seconds = {name: [] for name in timed}
     orders = itertools.cycle([list(timed), list(timed)[::-1]])
@@ -101,7 +101,7 @@ def _variants(console) -> list[dict]:
     cells = {cell.variant: cell for cell in expand(study, 256, ["d120"], seeds=[0])}
     console.print(f"stepping {', '.join(cells)} at the largest size of configs/cpu.yaml ...")
     steppers = {name: Stepper(cell) for name, cell in cells.items()}
-    seconds = _take_turns(steppers, ROUNDS)
+    seconds = take_turns(steppers, ROUNDS)
     base, rows = cells["prenorm"], []
     for name, target in (("attnres_block", "<= 1.05"), ("attnres_full", "<= 1.15")):
         ratios = [a / b for a, b in zip(seconds[name], seconds["prenorm"], strict=True)]
@@ -152,7 +152,7 @@ def _utilisation(console, d_model: int, seq_len: int) -> dict:
         peaks.append(measure_matmul_flops())
         return 0.0
 
-    seconds = _take_turns({"step": stepper, "peak": peak}, 7)["step"]
+    seconds = take_turns({"step": stepper, "peak": peak}, 7)["step"]
     flops = train_flops(cell.model, cell.tokens_per_step, "with_head")
     return {
         "measure": f"FLOPs of a step / fp32 matmul rate, d_model {d_model}, seq_len {seq_len}",

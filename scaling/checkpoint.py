@@ -57,17 +57,18 @@ def save(directory: Path, step: int, state: Any, extra: dict) -> None:
             _remove(path)
 
 
-def restore(directory: Path, like: Any) -> tuple[int, Any, dict] | None:
+def restore(directory: Path, like: Any, clean: bool = True) -> tuple[int, Any, dict] | None:
     """The newest checkpoint whose files are all as they were written.
 
     Args:
       directory: the checkpoints folder of one cell.
       like: the state to restore into: arrays, or shapes with shardings. Their shardings need not
         be those of the arrays that were saved.
+      clean: remove what was interrupted or is damaged, so that a later save of the same step
+        starts clean; not for those who only read.
 
     Returns:
-      (step, state, extra), or None where there is none. What was interrupted or is damaged is
-      removed, so that a later save of the same step starts clean.
+      (step, state, extra), or None where there is none.
 
     Raises:
       MismatchError: leaves that are there but not wanted, or wanted but not there, or of another
@@ -75,7 +76,9 @@ def restore(directory: Path, like: Any) -> tuple[int, Any, dict] | None:
       HostError: a process that is late.
     """
     directory = directory.absolute()
-    found = multihost.decide("which checkpoint to restore", lambda: _newest_intact(directory))
+    found = multihost.decide(
+        "which checkpoint to restore", lambda: _newest_intact(directory, clean)
+    )
     if found is None:
         return None
     step, leaves, extra = found
@@ -93,8 +96,8 @@ def steps(directory: Path) -> list[int]:
     return [int(path.stem) for path in directory.iterdir() if re.fullmatch(r"\d+\.json", path.name)]
 
 
-def _newest_intact(directory: Path) -> tuple[int, dict | None, dict] | None:
-    """(step, leaves, extra) of the manifest that holds; everything that does not is removed."""
+def _newest_intact(directory: Path, clean: bool) -> tuple[int, dict | None, dict] | None:
+    """(step, leaves, extra) of the newest manifest that holds."""
     for step in sorted(steps(directory), reverse=True):
         try:
             recorded = json.loads((directory / f"{step}.json").read_text())
@@ -102,9 +105,11 @@ def _newest_intact(directory: Path) -> tuple[int, dict | None, dict] | None:
         except (OSError, ValueError, KeyError, TypeError):
             intact = False
         if intact:
-            _remove_all_but(directory, step)
+            if clean:
+                _remove_all_but(directory, step)
             return step, recorded.get("leaves"), recorded["extra"]
-    _remove_all_but(directory, None)
+    if clean:
+        _remove_all_but(directory, None)
     return None
 
 

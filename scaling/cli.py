@@ -5,7 +5,7 @@ from typing import NoReturn
 
 import typer
 
-from scaling.commands import analyse, compile, flops, launch, status
+from scaling.commands import analyse, compile, flops, launch, mixing, status, variants
 from scaling.errors import UserError
 
 app = typer.Typer(
@@ -17,6 +17,9 @@ app = typer.Typer(
 app.command()(launch.launch)
 app.command()(flops.flops)
 app.command("compile")(compile.compile_study)
+app.command()(variants.variants)
+app.command("check-variant")(variants.check_variant)
+app.command("mixing-matrix")(mixing.mixing_matrix)
 app.command()(status.status)
 app.command()(status.results)
 app.command()(analyse.fit)

@@ -24,9 +24,10 @@ CONVENTIONS: dict[Convention, str] = {
 def count_params(cfg: ModelConfig) -> tuple[int, int]:
     """(all parameters, parameters without the embedding and the head)."""
     D, F, H = cfg.d_model, cfg.d_ff, cfg.head_dim
+    residual = find(cfg.residual.name)
     attention = 2 * D * H * (cfg.n_heads + cfg.n_kv_heads) + 2 * H * cfg.qk_norm
-    layer = attention + 3 * D * F + 2 * D
-    body = cfg.n_layers * layer + D + find(cfg.residual.name).extra_params(cfg)
+    layer = attention + 3 * D * F + 2 * D * residual.input_norm
+    body = cfg.n_layers * layer + D * residual.final_norm + residual.extra_params(cfg)
     vocabulary = cfg.vocab_size * D * (1 if cfg.tie_embeddings else 2)
     return body + vocabulary, body
 

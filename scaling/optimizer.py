@@ -34,7 +34,7 @@ def make_optimizer(train: Train, steps: int, groups: dict) -> optax.GradientTran
     Args:
       train: the recipe; `learning_rate` is the peak.
       steps: optimizer steps of the whole run.
-      groups: "matrix", "embedding" or "vector" for each parameter, shaped like the parameters.
+      groups: of each parameter, shaped like the parameters; see models.params.Group.
         Vectors (gains, pseudo-queries) get no weight decay unless `decay_vectors`; Muon takes the
         matrices of a layer, each on its own (arXiv 2502.16982), and AdamW the rest.
     """
@@ -57,6 +57,7 @@ def make_optimizer(train: Train, steps: int, groups: dict) -> optax.GradientTran
     by_group = {
         "matrix": matrices,
         "embedding": adamw(train.weight_decay),
+        "mixing": adamw(train.weight_decay),
         "vector": adamw(train.weight_decay if train.decay_vectors else 0.0),
     }
     return optax.chain(

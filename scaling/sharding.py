@@ -34,6 +34,8 @@ RULES: dict[str | None, tuple[str, ...]] = {
     "embed": ("fsdp",),
     "features": (),
     "head": (),
+    "sublayer": (),
+    "layer": (),
     None: (),
 }
 

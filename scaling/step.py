@@ -11,7 +11,7 @@ from flax import nnx
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
-from models import ModelConfig, ResidualSpec, Transformer
+from models import ModelConfig, Transformer
 from models.attention import kernel
 from models.params import axes, groups
 from models.sharding import resolved_by
@@ -197,17 +197,16 @@ class Program:
 def init_params(cfg: ModelConfig, seed: int, shardings: dict | None = None) -> dict:
     """Initial parameters as a nested dict of fp32 arrays, laid out as `shardings` says, if it does.
 
-    What variants share comes out of one program, the baseline's, so that under one seed it is
-    bitwise the same whatever the residual connection, and is compiled once for all variants.
+    What variants share comes out of a program without the residual connection, so that under one
+    seed it is bitwise the same for all of them (but for `init_scales`) and is compiled once.
     """
     key, shardings = jax.random.key(seed), dict(shardings or {})
-    prenorm = cfg.model_copy(update={"residual": ResidualSpec(name="prenorm")})
 
     def make(module, where):
         return jax.jit(lambda key: _pure(module(key)), out_shardings=where or None)(key)
 
     own = make(lambda key: make_residual(cfg, key), shardings.pop("residual", None))
-    params = make(lambda key: Transformer(prenorm, key), shardings)
+    params = make(lambda key: Transformer(cfg, key, with_residual=False), shardings)
     return {**params, "residual": own} if own else params
 
 

@@ -23,10 +23,10 @@ def test_every_results_column_is_documented_in_order():
 
 def test_every_command_is_shown():
     names = {command.name or command.callback.__name__ for command in app.registered_commands}
-    assert names <= set(re.findall(r"^scaling (\w+) ", README, flags=re.MULTILINE))
+    assert names <= set(re.findall(r"^scaling ([\w-]+)", README, flags=re.MULTILINE))
 
 
-COMMANDS = re.findall(r"^(?:\$ )?scaling \w+ +(configs/\S+\.yaml.*)$", README, flags=re.MULTILINE)
+COMMANDS = re.findall(r"^(?:\$ )?scaling [\w-]+ +(configs/\S+\.yaml.*)$", README, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("words", COMMANDS)

@@ -9,23 +9,53 @@ import jax
 from flax import nnx
 
 from models.config import ModelConfig
-from models.residuals.base import Residual, State
+from models.residuals.base import QKV, Residual, State, frozen
 from models.sharding import LOGICAL_AXES
 
 BUILT_IN = {
-    "prenorm": "models.residuals.prenorm:PreNorm",
-    "attnres_block": "models.residuals.attnres:AttnResBlock",
-    "attnres_full": "models.residuals.attnres:AttnResFull",
+    name: f"models.residuals.{place}"
+    for name, place in {
+        "prenorm": "prenorm:PreNorm",
+        "attnres_full": "attnres:AttnResFull",
+        "attnres_block": "attnres:AttnResBlock",
+        "attnres_swa": "attnres:AttnResSWA",
+        "postnorm": "postnorm:PostNorm",
+        "sandwich": "sandwich:Sandwich",
+        "deepnorm": "deepnorm:DeepNorm",
+        "keel": "keel:Keel",
+        "rezero": "rezero:ReZero",
+        "layerscale": "layerscale:LayerScale",
+        "residual_scalars": "residual_scalars:ResidualScalars",
+        "rescaled": "rescaled:Rescaled",
+        "highway": "highway:Highway",
+        "laurel": "laurel:Laurel",
+        "ddl": "ddl:DeepDelta",
+        "siamese": "siamese:Siamese",
+        "hc": "hc:HyperConnections",
+        "mhc": "mhc:ManifoldHC",
+        "mhc_lite": "mhc_lite:MHCLite",
+        "ihc": "ihc:IdentityHC",
+        "denseformer": "denseformer:DenseFormer",
+        "mudd": "mudd:MUDD",
+        "dca": "dca:DeepCrossAttention",
+        "lime": "lime:LIMe",
+        "ancre": "ancre:ANCRe",
+        "mrla": "mrla:MRLA",
+        "value_residual": "value_residual:ValueResidual",
+        "mixer": "mixer:Mixer",
+    }.items()
 }
 
 REQUIRED = ("init", "read", "write", "readout", "extra_params", "flops_per_token")
 
 __all__ = [
     "BUILT_IN",
+    "QKV",
     "Residual",
     "State",
     "check_plug_in",
     "find",
+    "frozen",
     "source_sha256",
 ]
 
@@ -66,9 +96,9 @@ def check_plug_in(cfg: ModelConfig) -> None:
     """Makes sure that a residual connection of the user's own is as it declares itself.
 
     Raises:
-      ValueError: it cannot be made; its segments leave a sublayer out; its parameters are not
-        `extra_params` many, or were not made by `models.params.param`, or have other axes than
-        there are; a cost is no number.
+      ValueError: it cannot be made or run, or returns what it must not; its segments leave a
+        sublayer out; its parameters are not `extra_params` many, or were not made by
+        `models.params.param`, or have other axes than there are; a cost is no number.
     """
     name = cfg.residual.name
     kind, key = find(name), jax.eval_shape(lambda: jax.random.key(0))
@@ -92,6 +122,21 @@ def check_plug_in(cfg: ModelConfig) -> None:
     counted, declared = sum(leaf.size for leaf in leaves), costs["extra_params"]
     if counted != declared:
         raise ValueError(f"{name!r} declares extra_params {declared}, but has {counted}")
+    _check_walk(cfg)
+
+
+def _check_walk(cfg: ModelConfig) -> None:
+    """Runs a model of this configuration on shapes alone."""
+    from models.transformer import Transformer  # which imports this module
+
+    tokens = jax.ShapeDtypeStruct((1, min(cfg.seq_len, 8)), "int32")
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    try:
+        with jax.numpy_dtype_promotion("standard"):  # jax.nn.dot_product_attention in bfloat16
+            jax.eval_shape(lambda key, tokens: Transformer(cfg, key)(tokens), key, tokens)
+    except Exception as error:  # whatever the user's code may do
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ValueError(f"{cfg.residual.name!r} cannot be run: {reason}") from error
 
 
 def _check_parameter(name: str, leaf) -> None:

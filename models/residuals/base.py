@@ -6,21 +6,31 @@ A variant is one subclass of `Residual` in one file. The model walks the sublaye
     state = residual.init(embedding)
     for segment in residual.segments(cfg):          # ranges of sublayers
         state = residual.begin(state, segment)
-        for row, site in enumerate(segment):
-            y = sublayer[site](residual.read(state.row(row), site))
-            state = residual.write(state, site, y)
+        for site in segment:
+            state = row.prepare(state, site)
+            h = row.read(state, site)
+            y, state = sublayer[site](h)            # attention calls row.keys_values
+            state = row.write(state, site, y)
         state = residual.end(state, segment)
     hidden = residual.readout(state)
 
+`row` is a view of the residual connection, in which a parameter whose first logical axis is
+"sublayer" is the row of that sublayer alone, and one whose first axis is "layer" that of its layer.
+So `self.scale` with axes ("sublayer",) is a number in `read` and `write`, and the whole stack in
+the other methods. Rows past the last sublayer (or layer) are the readout's.
+
 A segment of several whole layers runs as one `lax.scan`: there `site` is traced and `state.carry`
 must keep its structure. `state.history` is constant inside a segment, so the scan closes over it
-and backward never saves it once a layer. Of `state.reads`, which `begin` may make, each read is
+and backward never saves it once a layer. Of `state.reads`, which `begin` may make, each sublayer is
 given its own `row`; in a scan it must hold arrays with one row a sublayer.
 
 Parameters are made by `models.params.param`, which names what the optimizer and the sharding must
-know. `models/residuals/prenorm.py` is the smallest example, `attnres.py` one with parameters.
+know. `models/residuals/prenorm.py` is the smallest example, `rezero.py` one with parameters.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -38,10 +48,19 @@ class State(NamedTuple):
     history: Any  # constant within a segment
     carry: Any  # changes with every sublayer
     reads: Any = None  # constant within a segment; its row(index) is what one sublayer needs
+    own: Any = None  # of the sublayer that runs: what `prepare` made for its read and its write
 
     def row(self, index) -> "State":
-        """The state that one sublayer of the segment reads."""
+        """The state that one sublayer of the segment sees."""
         return self if self.reads is None else self._replace(reads=self.reads.row(index))
+
+
+class QKV(NamedTuple):
+    """Inputs of an attention sublayer's queries, keys and values, where a read tells them apart."""
+
+    q_BTD: Float[Array, "B T D"]
+    k_BTD: Float[Array, "B T D"]
+    v_BTD: Float[Array, "B T D"]
 
 
 class Residual(nnx.Module):
@@ -50,9 +69,16 @@ class Residual(nnx.Module):
     class Options(Strict):
         """What a study may set for this variant."""
 
+    family: ClassVar[str] = "your own"
     summary: ClassVar[str]  # one line for tables
+    equation: ClassVar[str] = ""  # one line of plain text
     source: ClassVar[str]  # paper and equation
+    notes: ClassVar[str] = ""  # choices where the source is silent, and departures from it
     reduces_to_prenorm_at_init: ClassVar[bool]
+    # Label -> options, whose models the contract's checks, the docs and the pictures are made of.
+    examples: ClassVar[dict[str, dict]] = {"": {}}
+    input_norm: ClassVar[bool] = True  # whether a sublayer normalises its input
+    final_norm: ClassVar[bool] = True  # whether the readout is normalised before the head
 
     def __init__(self, cfg: ModelConfig, key: jax.Array):
         """Creates the variant's own parameters from `key`, which no shared parameter uses."""
@@ -86,9 +112,26 @@ class Residual(nnx.Module):
         """Called before the first sublayer of each segment, outside of any scan."""
         return state
 
-    def read(self, state: State, site: Site) -> Float[Array, "B T D"]:
+    def prepare(self, state: State, site: Site) -> State:
+        """Called first for each sublayer: `own` is what both its read and its write need."""
+        return state
+
+    def read(self, state: State, site: Site) -> Float[Array, "B T D"] | QKV:
         """The input of sublayer `site`, before the sublayer's own norm."""
         raise NotImplementedError
+
+    def keys_values(
+        self, state: State, site: Site, k_BTKH: Float[Array, "B T K H"], v_BTKH
+    ) -> tuple[Float[Array, "B T K H"], Float[Array, "B T K H"], State]:
+        """Called inside of attention: the keys and values to attend to, before QK-norm and RoPE.
+
+        Args:
+          k_BTKH, v_BTKH: as the sublayer projects its input; [B, T, n_kv_heads, head_dim].
+
+        Returns:
+          Those to use, and the state, of which only `carry` may change.
+        """
+        return k_BTKH, v_BTKH, state
 
     def write(self, state: State, site: Site, y_BTD: Float[Array, "B T D"]) -> State:
         """The state after sublayer `site` has put out y; only `carry` may change."""
@@ -102,9 +145,28 @@ class Residual(nnx.Module):
         """What the final norm and the head see."""
         raise NotImplementedError
 
+    def streams(self, state: State) -> tuple[Float[Array, "B T D"], ...]:
+        """The parallel streams of a state, where there are several."""
+        return ()
+
+    @classmethod
+    def init_scales(cls, cfg: ModelConfig) -> dict[str, float]:
+        """Factors on the initial weights q, k, v, out, gate, up and down of all sublayers."""
+        return {}
+
+    @classmethod
+    def reduces_to_prenorm(cls, cfg: ModelConfig) -> bool:
+        """Whether the model with these options is PreNorm before the first update."""
+        return cls.reduces_to_prenorm_at_init
+
+    @classmethod
+    def idle(cls, cfg: ModelConfig) -> dict[str, str]:
+        """Parameters, or rows as in "query[0]", that nothing depends on, each with the reason."""
+        return {}
+
     @classmethod
     def extra_params(cls, cfg: ModelConfig) -> int:
-        """Parameters beyond PreNorm's, in closed form."""
+        """Parameters of the residual connection itself, in closed form."""
         raise NotImplementedError
 
     @classmethod
@@ -141,3 +203,24 @@ class Residual(nnx.Module):
         """
         one_segment = len(cls.segments(cfg)) == 1
         return "layer" if cfg.remat == "block" and one_segment else cfg.remat
+
+
+_weights_are_frozen: ContextVar[bool] = ContextVar("weights_are_frozen", default=False)
+
+
+@contextmanager
+def frozen_weights() -> Iterator[None]:
+    """While a model is traced: what is given to `frozen` is a constant to derivatives."""
+    token = _weights_are_frozen.set(True)
+    try:
+        yield
+    finally:
+        _weights_are_frozen.reset(token)
+
+
+def frozen(weight: Array) -> Array:
+    """A mixing weight, as given; a constant while a depth-mixing matrix is measured.
+
+    Inputs of sublayers are then linear in the outputs before them, with the weights of this input.
+    """
+    return jax.lax.stop_gradient(weight) if _weights_are_frozen.get() else weight

@@ -26,6 +26,21 @@ def standard(d: float) -> list[Step]:
     return [Step("merge", 2 * d, d)]
 
 
+def norm(d: float) -> list[Step]:
+    """A norm that PreNorm does not have: 2d."""
+    return [Step("norm", d, d)]
+
+
+def low_rank(d: float, r: float) -> list[Step]:
+    """x W_down W_up through r dimensions: 2(d + r)."""
+    return [Step("down", d, r), Step("up", r, d)]
+
+
+def mix(d: float, n: int, outputs: int = 1) -> list[Step]:
+    """Weighted sums of the same n arrays: (n + outputs)d."""
+    return [Step("mix", n * d, outputs * d)]
+
+
 def hyper_connections(d: float, m: float) -> list[Step]:
     """(Manifold-constrained) hyper-connections with m streams: (8m + 2)d + 2m^2 + 4m."""
     return [
@@ -33,6 +48,16 @@ def hyper_connections(d: float, m: float) -> list[Step]:
         Step("apply alpha", m * d + m, d),
         Step("apply beta", d + m, m * d),
         Step("apply A", m * d + m**2, m * d),
+        Step("merge", 2 * m * d, m * d),
+    ]
+
+
+def identity_connections(d: float, m: float) -> list[Step]:
+    """Hyper-connections that leave their m streams unmixed: (6m + 2)d + 4m. No row of Table 1."""
+    return [
+        Step("compute alpha, beta", m * d, 2 * m),
+        Step("apply alpha", m * d + m, d),
+        Step("apply beta", d + m, m * d),
         Step("merge", 2 * m * d, m * d),
     ]
 

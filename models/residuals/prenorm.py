@@ -7,7 +7,9 @@ from models.residuals.base import Residual, State
 class PreNorm(Residual):
     """x <- x + f_l(x)."""
 
+    family = "single stream"
     summary = "sum of all earlier outputs, each with weight one (the baseline)"
+    equation = "x' = x + f_l(x)"
     source = "arXiv 2002.04745"
     reduces_to_prenorm_at_init = True
 

@@ -15,6 +15,7 @@ MODELS = {
     "S=2": ("attnres_block", {"n_blocks": 4}),
     "S=4": ("attnres_block", {"n_blocks": 2}),
     "S=8": ("attnres_block", {"n_blocks": 1}),
+    "means, one in mid-layer": ("attnres_block", {"boundaries": [1, 4], "block_values": "mean"}),
 }
 
 

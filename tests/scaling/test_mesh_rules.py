@@ -164,16 +164,18 @@ def test_moments_lie_with_their_parameters():
             assert leaves[path] == params[own], path
 
 
+# Of the zoo's variants, whose models are small, test_contract.py compares the numbers.
 CELLS = {
     f"{path.stem}/{cell.key}": cell
     for path in CONFIGS
+    if path.stem not in ("zoo", "ablations")
     for cell in expand(load_study(path), 256, seeds=load_study(path).seeds[:1])
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CELLS)
-def test_every_cell_of_every_config_lowers_on_an_abstract_mesh(name):
+def test_every_cell_of_every_ladder_lowers_on_an_abstract_mesh(name):
     """Small vocabulary and few positions: neither changes which rules apply."""
     cell = CELLS[name]
     data = cell.data.model_copy(update={"seq_len": 64})

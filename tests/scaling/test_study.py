@@ -11,7 +11,8 @@ from scaling.errors import UserError
 from scaling.study import load_study
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
-SWEPT = [path for path in CONFIGS if path.stem != "table2-dense"]  # whose rates are a paper's
+# The rates of one are a paper's, those of the other have not been swept, as its header says.
+SWEPT = [path for path in CONFIGS if path.stem not in ("table2-dense", "ablations")]
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

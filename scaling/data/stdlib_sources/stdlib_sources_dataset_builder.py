@@ -12,7 +12,7 @@ class Builder(tfds.core.GeneratorBasedBuilder):
     """The Python standard library's own sources, one file a document."""
 
     VERSION = tfds.core.Version(listing.VERSION)
-    RELEASE_NOTES = {"1.0.0": "First release."}  # noqa: RUF012
+    RELEASE_NOTES = {"1.0.0": "First release."}
     # TFDS's own way to find this imports importlib_resources, which it does not depend on.
     code_path = Path(__file__)
 

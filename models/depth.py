@@ -1,0 +1,187 @@
+"""The walk over depth: all sublayers of a stack of layers, joined by a residual connection."""
+
+import itertools
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float
+
+from models.residuals.base import QKV, Residual, State
+
+
+class Layer(Protocol):
+    """Two sublayers, f_2i and f_2i+1."""
+
+    def attend(self, x: Float[Array, "B T D"] | QKV, keys_values) -> tuple[Array, Any]:
+        """The output, and the third of what `keys_values(k, v)` returned."""
+
+    def feed_forward(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        """The output."""
+
+
+class Step(NamedTuple):
+    """Some sublayers of one layer, or of several layers stacked for a scan."""
+
+    layer: Layer
+    by_layer: list[Array]  # rows of the residual connection's own parameters
+    by_sublayer: list[Array]
+
+
+def walk(residual: Residual, x_BTD: Float[Array, "B T D"], layers: Layer) -> Float[Array, "B T D"]:
+    """What `residual` reads out after all sublayers; see `final_state` for the rest.
+
+    Raises:
+      ValueError: the residual connection returns something of another shape than it must.
+    """
+    out_BTD = residual.readout(final_state(residual, x_BTD, layers))
+    _check(residual, "readout", out_BTD, x_BTD)
+    return out_BTD
+
+
+def final_state(residual: Residual, x_BTD: Float[Array, "B T D"], layers: Layer) -> State:
+    """The state after all sublayers.
+
+    Args:
+      residual: with its configuration, which says what is scanned and what is computed again.
+      x_BTD: the token embedding.
+      layers: stacked, [n_layers, ...] in every leaf: depth is data, not code.
+    """
+    segments = residual.segments(residual.cfg)
+    steps = _steps(residual, layers, segments)
+    run = _run_segment
+    if residual.remat(residual.cfg) == "block":
+        run = jax.checkpoint(run, static_argnums=3)
+    state = residual.init(x_BTD)
+    for segment in segments:
+        state = run(residual, state, steps[segment], segment)
+    return state
+
+
+def _run_segment(residual: Residual, state: State, steps: list[Step], segment: range) -> State:
+    """All sublayers of a segment, in one scan or one after the other."""
+    state = residual.begin(state, segment)
+    if residual.is_scanned(residual.cfg, segment):
+        state = _scan(residual, state, segment, steps[0])
+    else:
+        for step, sites in zip(steps, _by_layer(segment), strict=True):
+            state = _run(residual, state, step, sites, segment.start)
+    return residual.end(state, segment)
+
+
+def _run(residual: Residual, state: State, step: Step, sites: range, first: int) -> State:
+    """The sublayers `sites` of one layer, in a segment that starts at `first`."""
+
+    def run(residual: Residual, step: Step, state: State) -> State:
+        for row, site in enumerate(sites):
+            view = _view(residual, step, row)
+            written = _sublayer(view, state.row(site - first), step.layer, site, site % 2)
+            state = state._replace(carry=written.carry)
+        return state
+
+    if residual.remat(residual.cfg) == "layer":
+        run = jax.checkpoint(run)
+    return run(residual, step, state)
+
+
+def _scan(residual: Residual, state: State, segment: range, stack: Step) -> State:
+    """The layers of a segment as one loop, with the history closed over."""
+
+    def body(carry, inputs):
+        step, reads, first = inputs
+        for row in range(2):
+            one = State(state.history, carry, reads).row(row)
+            view = _view(residual, step, row)
+            carry = _sublayer(view, one, step.layer, first + row, row).carry
+        return carry, None
+
+    if residual.remat(residual.cfg) == "layer":
+        body = jax.checkpoint(body, prevent_cse=False)
+
+    def pairs(tree):  # [sublayers, ...] -> [layers, 2, ...]
+        return jax.tree.map(lambda x: x.reshape(-1, 2, *x.shape[1:]), tree)
+
+    stack = stack._replace(by_sublayer=pairs(stack.by_sublayer))
+    inputs = (stack, pairs(state.reads), jnp.arange(segment.start, segment.stop, 2))
+    carry, _ = jax.lax.scan(body, state.carry, inputs)
+    return State(state.history, carry)
+
+
+def _sublayer(residual: Residual, state: State, layer: Layer, site, kind: int) -> State:
+    """One sublayer, from its read to its write; kind 0 is attention, 1 the MLP."""
+    state = residual.prepare(state, site)
+    x = residual.read(state, site)
+    for way_BTD in x if isinstance(x, QKV) and kind == 0 else [x]:
+        _check(residual, "read", way_BTD, None)
+    if kind == 0:
+        y_BTD, state = layer.attend(x, partial(residual.keys_values, state, site))
+    else:
+        y_BTD = layer.feed_forward(x)
+    written = residual.write(state, site, y_BTD)
+    if not isinstance(written, State):
+        name, given = type(residual).__name__, type(written).__name__
+        raise ValueError(f"{name}.write returned {given}, not a State")
+    return written
+
+
+def _check(residual: Residual, method: str, x: Any, like: Array | None) -> None:
+    """A plug-in's mistakes are named where they are made."""
+    name, D = type(residual).__name__, residual.cfg.d_model
+    wanted = f"[batch, positions, {D}]" if like is None else list(like.shape)
+    if not isinstance(x, jax.Array):
+        raise ValueError(f"{name}.{method} returned {type(x).__name__}, not an array {wanted}")
+    if x.ndim != 3 or x.shape[-1] != D or (like is not None and x.shape != like.shape):
+        raise ValueError(f"{name}.{method} returned an array {list(x.shape)}, not {wanted}")
+
+
+def _by_layer(segment: range) -> list[range]:
+    """The sublayers of a segment that one layer holds, for each of its layers."""
+    pairs = itertools.groupby(segment, key=lambda site: site // 2)
+    return [range(sites[0], sites[-1] + 1) for sites in (list(group) for _, group in pairs)]
+
+
+def _view(residual: Residual, step: Step, row: int) -> Residual:
+    """The residual connection as one sublayer sees it; see models.residuals.base."""
+    by = {"layer": iter(step.by_layer), "sublayer": (rows[row] for rows in step.by_sublayer)}
+    leaves, treedef = jax.tree.flatten(residual)
+    axes = _first_axes(residual)
+    return treedef.unflatten(
+        [next(by[axis]) if axis in by else leaf for axis, leaf in zip(axes, leaves, strict=True)]
+    )
+
+
+def _first_axes(residual: Residual) -> list[str | None]:
+    """Of each parameter, the first logical axis."""
+    variables = jax.tree.leaves(residual, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
+    return [(*v.get_metadata().get("axes", ()), None)[0] for v in variables]
+
+
+def _steps(residual: Residual, layers: Layer, segments: list[range]) -> dict[range, list[Step]]:
+    """Each segment's steps: one stack where a scan runs over them, single layers elsewhere."""
+    scanned = {s: residual.is_scanned(residual.cfg, s) for s in segments}
+    sites = {s: [s] if scanned[s] else _by_layer(s) for s in segments}
+    every = [run for s in segments for run in sites[s]]
+    layers_of = {run: range(run.start // 2, (run.stop + 1) // 2) for run in every}
+    spans = list(dict.fromkeys(layers_of.values()))  # one that two segments share, once
+    leaves = list(zip(_first_axes(residual), jax.tree.leaves(residual), strict=True))
+    by = {axis: [leaf for a, leaf in leaves if a == axis] for axis in ("layer", "sublayer")}
+    stacks = dict(zip(spans, _split((layers, by["layer"]), map(len, spans)), strict=True))
+    for span, stack in stacks.items():
+        if len(span) == 1:
+            stacks[span] = jax.tree.map(lambda leaf: leaf[0], stack)
+    rows = dict(zip(every, _split(by["sublayer"], map(len, every)), strict=True))
+    return {s: [Step(*stacks[layers_of[run]], rows[run]) for run in sites[s]] for s in segments}
+
+
+def _split(tree: Any, sizes) -> list[Any]:
+    """A tree for each of the sizes, with so many rows of every leaf; what is left over is not."""
+    sizes = list(sizes)
+    leaves, treedef = jax.tree.flatten(tree)
+    # lax.split, unlike slicing, has a concatenation for its transpose: linear in depth.
+    parts = [
+        jax.lax.split(leaf, [*sizes, rest] if (rest := leaf.shape[0] - sum(sizes)) else sizes)
+        for leaf in leaves
+    ]
+    return [treedef.unflatten([part[i] for part in parts]) for i in range(len(sizes))]

@@ -1,0 +1,71 @@
+"""LayerScale: every channel of every output with a learned weight that starts near zero."""
+
+from typing import ClassVar
+
+from models.params import param
+from models.residuals import io
+from models.residuals.arithmetic import added, scaled
+from models.residuals.base import Residual, State
+
+
+class LayerScale(Residual):
+    """x <- x + scale_l * f_l(x) with a vector scale_l, all `init` at first."""
+
+    class Options(Residual.Options):
+        """init: what all weights start at; anything but zero."""
+
+        init: float = 1e-5
+
+    family = "single stream"
+    summary = "every output channel with a learned weight, near zero at first"
+    equation = "x' = x + λ_l ⊙ f_l(x)"
+    source = "arXiv 2103.17239 (CaiT)"
+    notes = "One initial value at all depths, 1e-5 as in timm; CaiT's own depends on depth."
+    reduces_to_prenorm_at_init = False
+    examples: ClassVar = {"": {}, "from one": {"init": 1.0}}
+
+    @classmethod
+    def options(cls, cfg):
+        options = super().options(cfg)
+        if options.init == 0:
+            raise ValueError("init is 0; layerscale starts at any other number (rezero at zero)")
+        return options
+
+    def __init__(self, cfg, key):
+        super().__init__(cfg, key)
+        shape, axes = (cfg.n_sublayers, cfg.d_model), ("sublayer", "features")
+        self.scale = param(None, shape, self.options(cfg).init, axes=axes, group="vector")
+
+    def init(self, x_BTD):
+        return State(history=(), carry=x_BTD)
+
+    def read(self, state, site):
+        return state.carry
+
+    def write(self, state, site, y_BTD):
+        return state._replace(carry=added(state.carry, scaled(self.scale[...], y_BTD)))
+
+    def readout(self, state):
+        return state.carry
+
+    @classmethod
+    def reduces_to_prenorm(cls, cfg):
+        return cls.options(cfg).init == 1
+
+    @classmethod
+    def extra_params(cls, cfg):
+        return cfg.n_sublayers * cfg.d_model
+
+    @classmethod
+    def flops_per_token(cls, cfg):
+        return cfg.n_sublayers * cfg.d_model
+
+    @classmethod
+    def io_per_token(cls, cfg):
+        return io.total(io.standard(cfg.d_model))
+
+    @classmethod
+    def saved_activations(cls, cfg):
+        if cls.remat(cfg) == "none":
+            return 1 + 2 * cfg.n_sublayers  # streams, and outputs for the gradients of scale
+        return 1 + cfg.n_layers

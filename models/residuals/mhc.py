@@ -1,0 +1,153 @@
+"""Manifold-constrained Hyper-Connections: n streams, mixed by doubly stochastic matrices."""
+
+from typing import ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+from pydantic import Field
+
+from models.params import param
+from models.residuals.arithmetic import weighted_sum
+from models.residuals.streams import (
+    EPSILON,
+    SCALE,
+    Mix,
+    MultiStream,
+    affine,
+    head,
+    head_flops,
+    head_idle,
+    head_params,
+    home,
+    init_head,
+    normal,
+    project,
+    projection_flops,
+    recomputed,
+    sum_flops,
+    uniform_logit,
+    unstack,
+)
+
+OFF_DIAGONAL = -8.0  # logit of what other streams send at first
+
+
+class ManifoldHC(MultiStream):
+    """h = sum_s pre_s x_s; x'_k = post_k f(h) + sum_j comb_jk x_j.
+
+    With z = Norm(vec(x)) phi: pre = sigmoid(z), post = 2 sigmoid(z), comb = Sinkhorn(z), each z
+    times a scale and plus a base of its own.
+    """
+
+    class Options(MultiStream.Options):
+        """iterations: normalisations of columns; readout: how streams become one at the end."""
+
+        iterations: int = Field(default=20, ge=1)
+        readout: Literal["sum", "head", "mean"] = "sum"
+
+    summary = "n streams, mixed by matrices that Sinkhorn's iteration makes doubly stochastic"
+    equation = "x'ₖ = 2σ(zₖ) f(Σₛ σ(zₛ) xₛ) + Σⱼ Sinkhorn(z)ⱼₖ xⱼ,  z = Norm(vec x) φ"
+    source = "arXiv 2512.24880, Eq. 5-9; epsilons and order as in DeepSeek-V4"
+    notes = (
+        "The paper leaves initial values open: nearly uniform reads with one preferred stream a "
+        "sublayer, so that streams part, and nearly no mixing."
+    )
+    reduces_to_prenorm_at_init = True
+    examples: ClassVar = {
+        "": {},
+        "head": {"n_streams": 2, "readout": "head"},
+        "mean": {"n_streams": 3, "readout": "mean", "iterations": 1},
+    }
+
+    def __init__(self, cfg, key):
+        super().__init__(cfg, key)
+        n, S, D = self.n, cfg.n_sublayers, cfg.d_model
+        k_phi, k_head = jax.random.split(key)
+        m = 2 * n + n * n
+
+        def phi(key, shape, dtype):  # no input moves what is written at first: it is one
+            return normal(key, shape, dtype).at[..., n : 2 * n].set(0)
+
+        comb = OFF_DIAGONAL * (1 - jnp.eye(n)).reshape(1, -1)
+        base = [home(cfg, n) + uniform_logit(n), jnp.zeros((S, n)), jnp.tile(comb, (S, 1))]
+        base = jnp.concatenate(base, axis=1)
+        wide, vector = ("sublayer", None, None), {"axes": ("sublayer", None), "group": "vector"}
+        self.phi = param(k_phi, (S, n * D, m), phi, axes=wide, group="mixing")
+        self.scale = param(None, (S, 3), SCALE, **vector)
+        self.base = param(None, (S, m), lambda *_: base, **vector)
+        if self.options(cfg).readout == "head":
+            init_head(self, k_head)
+
+    def prepare(self, state, site):
+        z = project(state.carry, self.phi[...], self.cfg.norm_eps)
+        own = recomputed(self._weights, z, self.scale[...], self.base[...])
+        return state._replace(own=own)
+
+    def _weights(self, z, scale, base) -> Mix:
+        sizes = [self.n, self.n, self.n**2]
+        pre, post, comb = (
+            affine(*parts)
+            for parts in zip(
+                jax.lax.split(z, sizes), scale, jax.lax.split(base, sizes), strict=True
+            )
+        )
+        comb = sinkhorn(comb.reshape(self.n, self.n, *comb.shape[1:]), self._iterations)
+        return Mix(
+            pre=unstack(jax.nn.sigmoid(pre) + EPSILON),
+            post=unstack(2 * jax.nn.sigmoid(post)),
+            comb=[unstack(row) for row in unstack(comb)],
+        )
+
+    @property
+    def _iterations(self) -> int:
+        return self.options(self.cfg).iterations
+
+    def readout(self, state):
+        how = self.options(self.cfg).readout
+        if how == "head":
+            return head(self, state)
+        weight = jnp.float32(1 if how == "sum" else 1 / self.n)
+        return weighted_sum([weight] * self.n, state.carry)
+
+    @classmethod
+    def idle(cls, cfg):
+        options = cls.options(cfg)
+        return head_idle(options.n_streams) if options.readout == "head" else {}
+
+    @classmethod
+    def extra_params(cls, cfg):
+        options = cls.options(cfg)
+        n = options.n_streams
+        m = n * n + 2 * n
+        one = n * cfg.d_model * m + m + 3
+        return cfg.n_sublayers * one + (options.readout == "head") * head_params(cfg, n)
+
+    @classmethod
+    def flops_per_token(cls, cfg):
+        options, D = cls.options(cfg), cfg.d_model
+        n = options.n_streams
+        one = projection_flops(cfg, n, n * n + 2 * n)
+        one += sum_flops(cfg, n) + n * sum_flops(cfg, n + 1) - D
+        one += 4 * n * n * options.iterations
+        readout = {"sum": (n - 1) * D, "mean": sum_flops(cfg, n), "head": head_flops(cfg, n)}
+        return cfg.n_sublayers * one + readout[options.readout]
+
+    @classmethod
+    def saved_activations(cls, cfg):
+        options = cls.options(cfg)
+        weighed = options.n_streams * (options.readout == "head")
+        return super().saved_activations(cfg) + weighed
+
+
+def sinkhorn(logits, iterations: int):
+    """A matrix [n, n, ...] whose columns sum to one, and rows as nearly as iterations bring it.
+
+    Rows are indexed by the first axis. All as DeepSeek-V4 does it, epsilons included.
+    """
+
+    def normalised(m, axis):
+        return m / (jnp.sum(m, axis=axis, keepdims=True) + EPSILON)
+
+    m = normalised(jax.nn.softmax(logits, axis=1) + EPSILON, 0)
+    step = lambda _, m: normalised(normalised(m, 1), 0)  # noqa: E731
+    return jax.lax.fori_loop(0, iterations - 1, step, m)

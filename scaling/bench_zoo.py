@@ -1,0 +1,119 @@
+"""`make bench`, second part: what every residual connection costs, beside what it has to cost.
+
+At the largest size of configs/cpu.yaml, all variants taking turns. The roofline of a variant is the
+baseline's measured step, plus its declared additional FLOPs at the rate of matrix products, plus
+its declared additional traffic at the rate of an elementwise sum of two arrays of activations, both
+three times, for backward. Stored in scaling/bench_zoo.json.
+"""
+
+import os
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+import jax
+import jax.numpy as jnp
+
+from models.residuals import BUILT_IN, find
+from scaling.bench import Stepper, take_turns
+from scaling.cells import Cell, expand
+from scaling.console import make_console, make_table
+from scaling.device import measure_matmul_flops
+from scaling.files import write_json
+from scaling.flops import train_flops
+from scaling.memory import keep_memory
+from scaling.study import load_study
+from scaling.version import code_version
+
+ROOT = Path(__file__).resolve().parent.parent
+OUT = ROOT / "scaling" / "bench_zoo.json"
+ROUNDS, LIMIT = 7, 1.5
+
+
+def main() -> None:
+    """Measures, prints a table and stores JSON."""
+    console = make_console()
+    cells = {name: _cell(name) for name in BUILT_IN}
+    steppers = {}
+    for number, (name, cell) in enumerate(cells.items(), 1):
+        console.print(f"[{number}/{len(cells)}] compiling {name} ...", markup=False)
+        steppers[name] = Stepper(cell)
+    console.print(f"stepping all, {ROUNDS} rounds ...")
+    bandwidth, rate = _bandwidth(cells["prenorm"]), measure_matmul_flops()
+    seconds = take_turns(steppers, ROUNDS)
+    base = median(seconds["prenorm"])
+    rows = []
+    for name, cell in cells.items():
+        ratios = [a / b for a, b in zip(seconds[name], seconds["prenorm"], strict=True)]
+        floor = 1 + _additional_seconds(cell, cells["prenorm"], rate, bandwidth) / base
+        rows.append(
+            {
+                "variant": name,
+                "step": median(ratios),
+                "roofline": floor,
+                "step_over_roofline": median(ratios) / floor,
+                "saved": _saved(cell) / _saved(cells["prenorm"]),
+                "temporaries": _temporaries(steppers[name]) / _temporaries(steppers["prenorm"]),
+                "compile": steppers[name].compile_seconds / steppers["prenorm"].compile_seconds,
+            }
+        )
+    headings = {"step": "step", "roofline": "roofline", "step_over_roofline": "step/roofline",
+                "saved": "saved", "temporaries": "temporaries", "compile": "compile"}  # fmt: skip
+    title = f"Relative to PreNorm, {cells['prenorm'].size} of configs/cpu.yaml"
+    table = make_table(title, {"variant": "left"} | dict.fromkeys(headings.values(), "right"))
+    for row in rows:
+        table.add_row(row["variant"], *(f"{row[key]:.2f}" for key in headings))
+    console.print(table)
+    late = [row["variant"] for row in rows if row["step_over_roofline"] > LIMIT]
+    console.print(f"Slower than {LIMIT}x of the roofline: {', '.join(late) or 'none'}")
+    machine = {"device": jax.devices()[0].device_kind, "cores": os.cpu_count(),
+               "jax": jax.__version__, "bytes_per_second": bandwidth, "flops": rate}  # fmt: skip
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    document = {"when": when, "code": code_version(), "machine": machine, "rows": rows}
+    write_json(OUT, document | {"prenorm_seconds": base})
+    console.print(f"Wrote {OUT}")
+
+
+def _cell(name: str) -> Cell:
+    study = load_study(ROOT / "configs" / "cpu.yaml", [f"variants.{name}={{residual: {name}}}"])
+    return expand(study, 256, ["d120"], [name], [0])[0]
+
+
+def _additional_seconds(cell: Cell, base: Cell, rate: float, bandwidth: float) -> float:
+    """Of a training step, beyond the baseline's, by what the variant declares."""
+    flops = train_flops(cell.model, cell.tokens_per_step)
+    flops -= train_flops(base.model, base.tokens_per_step)
+    elements = find(cell.model.residual.name).io_per_token(cell.model)
+    elements -= find("prenorm").io_per_token(base.model)
+    moved = 3 * 4 * elements * cell.model.n_sublayers * cell.tokens_per_step
+    return flops / rate + moved / bandwidth
+
+
+def _saved(cell: Cell) -> float:
+    return find(cell.model.residual.name).saved_activations(cell.model) or float("nan")
+
+
+def _temporaries(stepper: Stepper) -> int:
+    return stepper.compiled.memory_analysis().temp_size_in_bytes
+
+
+def _bandwidth(cell: Cell) -> float:
+    """Bytes a second of x + y, of the size of activations between sublayers."""
+    shape = (cell.train.batch_size, cell.data.seq_len, cell.model.d_model)
+    x, y = jnp.ones(shape), jnp.ones(shape)
+    add = jax.jit(jnp.add)
+    add(x, y).block_until_ready()
+    seconds = []
+    for _ in range(50):
+        start = time.perf_counter()
+        add(x, y).block_until_ready()
+        seconds.append(time.perf_counter() - start)
+    return 3 * x.nbytes / median(seconds)
+
+
+if __name__ == "__main__":
+    if keep_memory():  # as the workers of a launch run; takes effect in a new process only
+        os.execv(sys.executable, [sys.executable, "-m", "scaling.bench_zoo"])
+    main()

@@ -1,0 +1,232 @@
+"""The checks: each returns what it found in a few words, or says what is wrong."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from models.depth import final_state
+from models.params import groups
+from models.residuals.base import Residual
+from models.transformer import Transformer, make_residual
+from scaling.contract import toy
+from scaling.contract.subject import Subject, loss, loss_cotangent, prenorm, pull_of
+from scaling.flops import count_params, forward_flops_per_token
+
+TOLERANCE = 1e-5
+
+
+class ContractError(Exception):
+    """A clause of the contract that does not hold."""
+
+
+class NotApplicableError(Exception):
+    """A clause that says nothing about this residual connection."""
+
+
+def causal(subject: Subject) -> str:
+    """No output depends on a later token; every earlier one matters."""
+    params, _ = subject.trained
+    cotangent = jnp.zeros((2, 8, 17)).at[:, 4].set(1.0)
+    _, grads = subject.pull(params, cotangent)
+    by_position = np.abs(grads["embed"][:16]).max(axis=1).reshape(2, 8)
+    if by_position[:, 5:].any():
+        raise ContractError("the output at position 4 depends on a later token")
+    if not by_position[:, :5].all():
+        raise ContractError("the output at position 4 does not depend on all tokens up to it")
+    return "by gradient"
+
+
+def prenorm_at_init(subject: Subject) -> str:
+    """PreNorm before the first update, or not, as declared: loss and shared gradients."""
+    results = []
+    for model in (prenorm(), subject):
+        logits, _ = model.pull(model.params, jnp.zeros((2, 8, 17)))
+        _, grads = model.pull(model.params, loss_cotangent(logits))
+        grads.pop("residual", None)
+        results.append((loss(logits), grads))
+    (expected, shared), (found, own) = results
+    if jax.tree.structure(shared) == jax.tree.structure(own):
+        worst = max(jax.tree.leaves(jax.tree.map(relative, own, shared)))
+    else:
+        worst = np.inf  # not even the same weights
+    worst = max(worst, abs(found - expected) / expected)
+    declared = subject.kind.reduces_to_prenorm(subject.cfg())
+    if declared and worst > TOLERANCE:
+        raise ContractError(f"declared to be PreNorm at init, but deviates by {worst:.1e}")
+    if not declared and worst <= TOLERANCE:
+        raise ContractError("declared not to be PreNorm at init, but is")
+    return f"{'is' if declared else 'is not'} PreNorm at init ({worst:.0e})"
+
+
+def parameters(subject: Subject) -> str:
+    """As many as the closed form says, each with an optimizer group."""
+    cfg = subject.cfg()
+    leaves = jax.tree.leaves(subject.params)
+    counted, declared = sum(leaf.size for leaf in leaves), count_params(cfg)[0]
+    if counted != declared:
+        own = sum(leaf.size for leaf in jax.tree.leaves(subject.params.get("residual", {})))
+        raise ContractError(
+            f"extra_params says {subject.kind.extra_params(cfg)}, counted are {own}"
+        )
+    abstract = jax.eval_shape(lambda key: Transformer(cfg, key), jax.random.key(0))
+    found = sorted(set(jax.tree.leaves(groups(abstract).get("residual", {}))))
+    return f"{subject.kind.extra_params(cfg)} of its own; groups {', '.join(found) or 'none'}"
+
+
+def flops(subject: Subject) -> str:
+    """Within 5% of the compiler's count of the unrolled program, forward and training step."""
+    cfg = subject.cfg(
+        d_model=768, n_heads=8, n_kv_heads=8, d_ff=2048, vocab_size=1024, seq_len=32, n_layers=3,
+        scan=False,
+    )  # fmt: skip
+    analytic, tokens = sum(forward_flops_per_token(cfg).values()), 2 * cfg.seq_len
+    abstract = jax.eval_shape(lambda key: Transformer(cfg, key), jax.random.key(0))
+    graphdef, params = nnx.split(abstract)
+    params = nnx.to_pure_dict(params)
+
+    def forward(params, tokens):
+        return nnx.merge(graphdef, params)(tokens[:, :-1])
+
+    def step(params, tokens):
+        return nnx.merge(graphdef, params).nll_sum(tokens, jnp.ones((2, cfg.seq_len)))
+
+    shape = jax.ShapeDtypeStruct((2, cfg.seq_len + 1), jnp.int32)
+    ratios = []
+    for function, times in ((forward, 1), (jax.grad(step), 3)):
+        counted = jax.jit(function).lower(params, shape).cost_analysis()["flops"] / tokens
+        ratios.append(times * analytic / counted)
+    if max(abs(r - 1) for r in ratios) > 0.05:
+        raise ContractError(
+            f"declared / counted is {ratios[0]:.3f} forward, {ratios[1]:.3f} in a step"
+        )
+    return f"declared / counted {ratios[0]:.3f} forward, {ratios[1]:.3f} step"
+
+
+def gradients(subject: Subject) -> str:
+    """Every parameter receives a gradient within three steps, but for those declared idle."""
+    rows = subject.rows(subject.trained[1])
+    return _all_but_idle(subject, rows, "receives no gradient within three steps")
+
+
+def effect(subject: Subject) -> str:
+    """Every parameter changes the output, but for those declared idle."""
+    params, _ = subject.trained
+    zero = jnp.zeros((2, 8, 17))
+    before, _ = subject.pull(params, zero)
+    leaves, treedef = jax.tree.flatten(params.get("residual", {}))
+    changed = {}
+    for i, leaf in enumerate(leaves):
+        rng = np.random.default_rng(i)
+        for row in range(len(leaf)) if leaf.ndim else [...]:
+            noise = jnp.asarray(0.5 + 0.5 * rng.random(leaf[row].shape), jnp.float32)
+            moved = treedef.unflatten([*leaves[:i], leaf.at[row].add(noise), *leaves[i + 1 :]])
+            after, _ = subject.pull(params | {"residual": moved}, zero)
+            changed[i, row] = jnp.full(leaf[row].shape, jnp.any(after != before))
+    rebuilt = [
+        jnp.stack([changed[i, row] for row in range(len(leaf))]) if leaf.ndim else changed[i, ...]
+        for i, leaf in enumerate(leaves)
+    ]
+    rows = subject.rows({"residual": treedef.unflatten(rebuilt)})
+    return _all_but_idle(subject, rows, "never changes the output")
+
+
+def separate(subject: Subject) -> str:
+    """Streams that start alike do not stay so."""
+    cfg = subject.cfg(scan=False)
+    residual = make_residual(cfg, jax.random.key(0))
+    nnx.update(residual, subject.trained[0].get("residual", {}))
+    x_BTD = jax.random.normal(jax.random.key(1), (2, 8, cfg.d_model))
+    streams = residual.streams(final_state(residual, x_BTD, toy.ToyLayers(cfg)))
+    if len(streams) < 2:
+        raise NotApplicableError("has one stream")
+    spread = min(
+        float(jnp.linalg.norm(a - b) / jnp.linalg.norm(a))
+        for i, a in enumerate(streams)
+        for b in streams[:i]
+    )
+    if spread < 1e-4:
+        raise ContractError(f"after three steps two streams differ by {spread:.0e} of their norm")
+    return f"{len(streams)} streams, {spread:.0e} apart after three steps"
+
+
+def bfloat16(subject: Subject) -> str:
+    """Runs in bfloat16 too, near fp32."""
+    cfg = subject.cfg(dtype="bfloat16")
+    params, zero = subject.trained[0], jnp.zeros((2, 8, 17))
+    exact, _ = subject.pull(params, zero)
+    with jax.numpy_dtype_promotion("standard"):
+        half, grads = pull_of(cfg)(params, loss_cotangent(exact))
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((half, grads))):
+        raise ContractError("not finite in bfloat16")
+    off = relative(half, exact)
+    if not 0 < off < 0.1:
+        raise ContractError(f"bfloat16 deviates from fp32 by {off:.0e} of the largest logit")
+    return f"deviates by {off:.0e} of the largest logit"
+
+
+def unrolled(subject: Subject) -> str:
+    """Scanned layers and unrolled ones give the same numbers."""
+    cfg = subject.cfg()
+    if not any(subject.kind.is_scanned(cfg, s) for s in subject.kind.segments(cfg)):
+        raise NotApplicableError("is never scanned")
+    params = subject.trained[0]
+    logits, _ = subject.pull(params, jnp.zeros((2, 8, 17)))
+    results = [
+        pull(params, loss_cotangent(logits))
+        for pull in (subject.pull, pull_of(subject.cfg(scan=False)))
+    ]
+    worst = max(jax.tree.leaves(jax.tree.map(relative, *results)))
+    if worst > 1e-4:
+        raise ContractError(f"scanned and unrolled layers deviate by {worst:.0e}")
+    return f"deviate by {worst:.0e}"
+
+
+def saved_activations(subject: Subject) -> str:
+    """Arrays [B, T, D] kept for backward are as many as declared."""
+    shape = dict(d_model=48, head_dim=10, seq_len=3, n_layers=3, scan=False)
+    counts = {}
+    for remat in ("none", "layer"):
+        try:
+            cfg = subject.cfg(**shape, remat=remat)
+        except ValueError:  # the options are for another depth
+            cfg = subject.cfg(**shape | {"n_layers": 4}, remat=remat)
+        declared = subject.kind.saved_activations(cfg)
+        if declared is None:
+            raise NotApplicableError("declares none")
+        residual = moved(make_residual(cfg, jax.random.key(0)))
+        x_BTD = jax.random.normal(jax.random.key(2), (2, 3, cfg.d_model))
+        found = toy.kept_arrays(residual, x_BTD)
+        if found != declared:
+            raise ContractError(
+                f"declares {declared} saved activations, JAX keeps {found} (remat {remat})"
+            )
+        counts[remat] = found
+    return f"{counts['none']} kept, {counts['layer']} with remat, of {cfg.n_layers} layers"
+
+
+def moved(residual: Residual, spread: float = 0.1) -> Residual:
+    """With random numbers added to all parameters."""
+    leaves, treedef = jax.tree.flatten(residual)
+    keys = jax.random.split(jax.random.key(5), max(1, len(leaves)))
+    return treedef.unflatten(
+        [a + spread * jax.random.normal(key, a.shape) for key, a in zip(keys, leaves, strict=False)]
+    )
+
+
+def _all_but_idle(subject: Subject, rows: dict[str, np.ndarray], complaint: str) -> str:
+    still = [name for name, row in rows.items() if not np.abs(row).max(initial=0) > 0]
+    guilty = [name for name in still if not subject.excused(name)]
+    if guilty:
+        more = f" (and {len(guilty) - 1} more)" if len(guilty) > 1 else ""
+        raise ContractError(f"{guilty[0]}{more} {complaint}")
+    excused = f", but {', '.join(still)} as declared" if still else ""
+    return f"all {len(rows)} rows{excused}" if rows else "has no parameters"
+
+
+def relative(a, b) -> float:
+    """The largest deviation of a from b, over the largest number in b."""
+    scale = float(np.abs(b).max(initial=0)) or 1.0
+    return (
+        float(np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)).max(initial=0)) / scale
+    )

@@ -1,0 +1,125 @@
+"""The checks that train, or run on several devices, or need a derivation from the equations."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+from models.params import axes, groups
+from models.sharding import resolved_by
+from models.transformer import Transformer, make_residual
+from scaling.contract import toy
+from scaling.contract.checks import TOLERANCE, ContractError, NotApplicableError, moved, relative
+from scaling.contract.subject import QUICK, Subject, loss_cotangent, tokens_BT
+from scaling.optimizer import make_optimizer
+from scaling.sharding import AXES, Sharding
+from scaling.study import Train
+
+STEPS, LAYERS = 50, 16
+
+
+def derivation(subject: Subject, derive: Callable) -> str:
+    """What every sublayer and the head read, against a float64 NumPy derivation.
+
+    Args:
+      derive: derive(params, x, f, cfg) -> inputs of all sublayers, then the readout. params are
+        the residual connection's own, in float64; x is the embedding [B, T, D]; f(site, h) the
+        output of a sublayer, see `toy.numpy_sublayers`.
+    """
+    cfg = subject.cfg(scan=False, n_kv_heads=1)
+    residual = moved(make_residual(cfg, jax.random.key(0)), spread=0.05)
+    params = jax.tree.map(np.float64, nnx.to_pure_dict(nnx.split(residual)[1]))
+    x = np.random.default_rng(9).normal(size=(2, 8, cfg.d_model))
+    found = toy.inputs_and_readout(residual, jnp.asarray(x, jnp.float32))
+    x = np.float64(np.float32(x))
+    expected = derive(_lists(params), x, toy.numpy_sublayers(cfg), cfg)
+    if len(found) != len(expected):
+        raise ContractError(f"makes {len(found)} reads, and the derivation {len(expected)}")
+    worst = 0.0
+    for site, (own, other) in enumerate(zip(found, expected, strict=True)):
+        own, other = (x if isinstance(x, tuple) else (x,) * 3 for x in (own, other))  # q, k, v
+        off = max(relative(a, b) for a, b in zip(own, other, strict=True))
+        if not off <= TOLERANCE:
+            name = "the readout" if site == cfg.n_sublayers else f"the input of sublayer {site}"
+            raise ContractError(f"{name} deviates from the derivation by {off:.1e}")
+        worst = max(worst, off)
+    return f"deviates by {worst:.0e}"
+
+
+def training(subject: Subject) -> str:
+    """Fifty steps of sixteen layers, every loss finite."""
+    try:
+        cfg = subject.cfg(n_layers=LAYERS, d_model=16, d_ff=24)
+    except ValueError as error:  # the options are for another depth
+        raise NotApplicableError(f"does not fit {LAYERS} layers: {error}") from error
+    abstract = jax.eval_shape(lambda key: Transformer(cfg, key), jax.random.key(0))
+    graphdef, _ = nnx.split(abstract)
+    optimizer = make_optimizer(Train(learning_rate=0.01), STEPS, groups(abstract))
+    tokens = jax.random.randint(jax.random.key(3), (4, 9), 0, cfg.vocab_size)
+
+    def run(params):
+        def step(state, _):
+            params, opt_state = state
+            loss, grads = jax.value_and_grad(
+                lambda p: nnx.merge(graphdef, p).nll_sum(tokens, jnp.full((4, 8), 1 / 32))
+            )(params)
+            updates, opt_state = optimizer.update(grads, opt_state, params)
+            return (optax.apply_updates(params, updates), opt_state), loss
+
+        return jax.lax.scan(step, (params, optimizer.init(params)), length=STEPS)[1]
+
+    with jax.numpy_dtype_promotion("standard"):  # which optax relies on
+        train = jax.jit(lambda key: run(_params(cfg, key)), compiler_options=QUICK)
+        losses = np.asarray(train(jax.random.key(0)))
+    if not np.isfinite(losses).all():
+        raise ContractError(f"loss is {losses[~np.isfinite(losses)][0]} in {STEPS} steps")
+    if not losses[-1] < losses[0]:
+        raise ContractError(f"learns nothing: loss {losses[0]:.2f}, then {losses[-1]:.2f}")
+    return f"loss {losses[0]:.2f} to {losses[-1]:.2f} in {STEPS} steps, {LAYERS} layers"
+
+
+def sharded(subject: Subject) -> str:
+    """Split over four devices (weights, heads and positions), the same logits and gradients."""
+    if len(jax.devices()) < 4:
+        raise NotApplicableError("needs four devices")
+    cfg = subject.cfg()
+    mesh = jax.make_mesh(
+        (1, 2, 1, 2), AXES, axis_types=(jax.sharding.AxisType.Auto,) * 4,
+        devices=jax.devices()[:4],
+    )  # fmt: skip
+    resolve = Sharding(mesh, cfg)
+    abstract = jax.eval_shape(lambda key: Transformer(cfg, key), jax.random.key(0))
+    graphdef, _ = nnx.split(abstract)
+    params = subject.trained[0]
+    where = jax.tree.map(lambda p, a: resolve(a, p.shape), params, axes(abstract))
+
+    def pull(params, cotangent):
+        with resolved_by(resolve):
+            logits, back = jax.vjp(lambda p: nnx.merge(graphdef, p)(tokens_BT()), params)
+            return logits, back(cotangent)[0]
+
+    logits, _ = subject.pull(params, jnp.zeros((2, 8, 17)))
+    whole = subject.pull(params, loss_cotangent(logits))
+    split = jax.jit(pull, compiler_options=QUICK)(
+        jax.device_put(params, where), loss_cotangent(logits)
+    )
+    worst = max(jax.tree.leaves(jax.tree.map(relative, split, whole)))
+    if worst > TOLERANCE:
+        raise ContractError(f"four devices deviate from one by {worst:.0e}")
+    return f"deviates by {worst:.0e} on mesh fsdp 2 x tensor 2"
+
+
+def _params(cfg, key):
+    return nnx.to_pure_dict(nnx.split(Transformer(cfg, key))[1])
+
+
+def _lists(params):
+    """Nested dicts numbered 0, 1, ... as lists, as the equations have them."""
+    if not isinstance(params, dict):
+        return params
+    values = {key: _lists(value) for key, value in params.items()}
+    numbered = values and all(isinstance(key, int) for key in values)
+    return [values[i] for i in sorted(values)] if numbered else values

@@ -1,0 +1,148 @@
+"""A residual connection with options, in models small enough to look at from all sides."""
+
+import functools
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from models import ModelConfig, ResidualSpec, Transformer
+from models.params import axes
+from models.residuals import find
+from models.residuals.base import Residual
+
+SMALL = dict(
+    vocab_size=17, seq_len=8, d_model=32, n_layers=4, n_heads=2, n_kv_heads=2, d_ff=40,
+    # An epsilon weighs more in a mean of n sources than in their sum.
+    norm_eps=1e-12, implementation="xla",
+)  # fmt: skip
+# Compiling is most of a check's time. The numbers are those of programs that run slower.
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+STEP = 0.03  # of a parameter whose gradient is the largest of its array
+
+
+class Subject:
+    """What the checks share of one residual connection with these options."""
+
+    def __init__(self, name: str, options: dict[str, Any] | None = None):
+        self.name, self.given = name, options or {}
+        self.kind: type[Residual] = find(name)
+
+    def cfg(self, **fields) -> ModelConfig:
+        """A model of four layers, unless told otherwise, with the options resolved."""
+        residual = ResidualSpec(name=self.name, options=self.given)
+        cfg = ModelConfig(**{**SMALL, **fields}, residual=residual)
+        options = self.kind.options(cfg).model_dump()
+        return cfg.model_copy(update={"residual": ResidualSpec(name=self.name, options=options)})
+
+    @cached_property
+    def pull(self) -> Callable:
+        """pull(params, cotangent) -> logits and the gradients of all parameters, layers scanned."""
+        return pull_of(self.cfg())
+
+    @cached_property
+    def params(self) -> dict:
+        """At initialisation."""
+        return params_of(self.cfg())
+
+    @cached_property
+    def trained(self) -> tuple[dict, dict]:
+        """(parameters after three steps, the largest gradient that each has had).
+
+        Steps along the gradient itself, each array's scaled: what is symmetric stays so, unlike
+        under Adam, which makes whole steps of rounding errors.
+        """
+        params = self.params
+        seen = jax.tree.map(jnp.zeros_like, params)
+        for _ in range(3):
+            logits, _ = self.pull(params, jnp.zeros_like(_targets_BTV()))
+            _, grads = self.pull(params, loss_cotangent(logits))
+            seen = jax.tree.map(lambda s, g: jnp.maximum(s, jnp.abs(g)), seen, grads)
+            params = jax.tree.map(_descend, params, grads)
+        return params, seen
+
+    def rows(self, tree: dict) -> dict[str, np.ndarray]:
+        """The residual connection's parameters, or the rows of those that have any, by name."""
+        named = axes(_abstract(self.cfg())).get("residual", {})
+        found = {}
+        for (path, leaf), (_, names) in zip(
+            jax.tree_util.tree_leaves_with_path(tree.get("residual", {})),
+            jax.tree_util.tree_leaves_with_path(named, is_leaf=lambda x: isinstance(x, tuple)),
+            strict=True,
+        ):
+            name = ".".join(str(getattr(part, "key", part)) for part in path)
+            if names and names[0] in (None, "sublayer", "layer"):
+                found |= {f"{name}[{i}]": np.asarray(row) for i, row in enumerate(leaf)}
+            else:
+                found[name] = np.asarray(leaf)
+        return found
+
+    def excused(self, row: str) -> bool:
+        """Whether nothing is declared to depend on a parameter or a row of it."""
+        idle = self.kind.idle(self.cfg())
+        return row in idle or row.split("[")[0] in idle
+
+
+@lru_cache(maxsize=8)
+def pull_of(cfg: ModelConfig) -> Callable:
+    """pull(params, cotangent) -> (logits, gradients), compiled, for positions counted through.
+
+    Every position has a token of its own, so that gradients of the embedding's rows are gradients
+    of the positions.
+    """
+    graphdef, _ = nnx.split(_abstract(cfg))
+
+    def pull(params, cotangent):
+        logits, back = jax.vjp(lambda p: nnx.merge(graphdef, p)(tokens_BT()), params)
+        return logits, back(cotangent)[0]
+
+    return jax.jit(pull, compiler_options=QUICK)
+
+
+def params_of(cfg: ModelConfig, seed: int = 0) -> dict:
+    """All parameters at initialisation."""
+    return _make(cfg)(jax.random.key(seed))
+
+
+@lru_cache(maxsize=8)
+def _make(cfg: ModelConfig) -> Callable:
+    return jax.jit(lambda key: nnx.to_pure_dict(nnx.split(Transformer(cfg, key))[1]))
+
+
+@lru_cache(maxsize=64)
+def _abstract(cfg: ModelConfig) -> Transformer:
+    return jax.eval_shape(lambda key: Transformer(cfg, key), jax.random.key(0))
+
+
+def tokens_BT() -> jax.Array:
+    """Two sequences of eight tokens, all different."""
+    return jnp.arange(16, dtype=jnp.int32).reshape(2, 8)
+
+
+def loss_cotangent(logits_BTV: jax.Array) -> jax.Array:
+    """The gradient of the mean next-token loss."""
+    return (jax.nn.softmax(logits_BTV) - _targets_BTV()) / tokens_BT().size
+
+
+def loss(logits_BTV: jax.Array) -> float:
+    """Mean next-token loss in nats."""
+    return -float(jnp.mean(jnp.sum(_targets_BTV() * jax.nn.log_softmax(logits_BTV), -1)))
+
+
+def _targets_BTV() -> jax.Array:
+    return jax.nn.one_hot((tokens_BT() + 1) % 17, 17)
+
+
+def _descend(p, g):
+    largest = jnp.max(jnp.abs(g))
+    return p - STEP * g / jnp.where(largest > 0, largest, 1)
+
+
+@functools.cache
+def prenorm() -> Subject:
+    """The baseline."""
+    return Subject("prenorm")

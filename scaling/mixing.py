@@ -1,0 +1,96 @@
+"""Depth-mixing matrices of the cells of a study or of its runs; see models.mixing."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pandas as pd
+from flax import nnx
+
+from models import ModelConfig, Transformer
+from models.mixing import mixing_matrix
+from scaling import checkpoint
+from scaling.cells import Cell
+from scaling.data import prepare, validation_batches
+from scaling.errors import UserError, closest
+from scaling.ledger import Ledger
+from scaling.step import Program, init_params
+
+
+def trained_cells(
+    run: Path,
+    sizes: list[str] | None = None,
+    variants: list[str] | None = None,
+    seeds: list[int] | None = None,
+) -> list[Cell]:
+    """The finished cells of a run directory.
+
+    Raises:
+      UserError: the directory holds no study, has no cell of a name given, or none is finished.
+    """
+    ledger = Ledger(run)
+    cells = ledger.cells()
+    for field, wanted in (("size", sizes), ("variant", variants), ("seed", seeds)):
+        known = {getattr(cell, field) for cell in cells}
+        for name in wanted or []:
+            if name not in known:
+                raise UserError(f"{run} has no {field} {name!r}; {closest(name, known)}.")
+        cells = [cell for cell in cells if not wanted or getattr(cell, field) in wanted]
+    done = [cell for cell in cells if ledger.status(cell).kind == "done"]
+    if not done:
+        raise UserError(f"none of the {len(cells)} cells asked for in {run} is finished.")
+    return done
+
+
+def trained_matrix(cell: Cell, run: Path, n_sequences: int) -> np.ndarray:
+    """M of a finished cell, on validation tokens.
+
+    Raises:
+      UserError: its checkpoint is gone or damaged, or the data are not those it was trained on.
+    """
+    corpus = prepare(cell.data.source, cell.data.tokenizer)
+    like = Program(cell, jax.devices()[:1]).state_shapes
+    folder = Ledger(run).directory(cell) / "checkpoints"
+    restored = checkpoint.restore(folder, like, clean=False)
+    if restored is None:
+        raise UserError(f"{folder} holds no intact checkpoint.")
+    _, state, extra = restored
+    if extra["data_fingerprint"] != corpus.fingerprint:
+        raise UserError(
+            f"{cell.key} was trained on data {extra['data_fingerprint']}, but the data are now "
+            f"{corpus.fingerprint}."
+        )
+    batches = validation_batches(
+        corpus,
+        seq_len=cell.data.seq_len,
+        batch_size=n_sequences,
+        n_tokens=n_sequences * cell.data.seq_len,
+    )
+    return matrix(cell.model, state["params"], batches[0]["tokens"][:, :-1])
+
+
+def initial_matrix(cell: Cell, _: Path, n_sequences: int) -> np.ndarray:
+    """M of a cell before its first step, on random tokens."""
+    shape = (n_sequences, cell.model.seq_len)
+    tokens = np.random.default_rng(0).integers(0, cell.model.vocab_size, shape, dtype=np.int32)
+    return matrix(cell.model, init_params(cell.model, cell.seed), tokens)
+
+
+def matrix(cfg: ModelConfig, params: dict, tokens_BT: np.ndarray) -> np.ndarray:
+    """M [n_sublayers + 1, n_sublayers + 1] of a model with these parameters."""
+    cfg = cfg.model_copy(update={"scan": False, "remat": "none", "implementation": "xla"})
+    abstract = jax.eval_shape(lambda key: Transformer(cfg, key), jax.random.key(0))
+    graphdef, _ = nnx.split(abstract)
+    run = jax.jit(lambda params, tokens: mixing_matrix(nnx.merge(graphdef, params), tokens))
+    return np.asarray(run(params, tokens_BT), np.float64)
+
+
+def table(matrices: dict[str, np.ndarray]) -> pd.DataFrame:
+    """Rows of cell, sublayer (n_sublayers is the readout), source (0 is the embedding), weight."""
+    rows = [
+        (cell, sublayer, source, weight)
+        for cell, m in matrices.items()
+        for (sublayer, source), weight in np.ndenumerate(m)
+        if source <= sublayer
+    ]
+    return pd.DataFrame(rows, columns=["cell", "sublayer", "source", "weight"])

@@ -1,0 +1,182 @@
+"""The contract finds the faults that residual connections have had, here and elsewhere."""
+
+import jax.numpy as jnp
+import pytest
+
+from models.params import param
+from models.residuals import State, check_plug_in
+from models.residuals.arithmetic import weighted_sum
+from models.residuals.hc import HyperConnections
+from models.residuals.prenorm import PreNorm
+from models.residuals.rezero import ReZero
+from scaling.contract import CHECKS, ContractError, NotApplicableError, Subject
+
+HERE = __name__
+
+
+class Computed(PreNorm):
+    """A weight that is computed and never applied."""
+
+    def __init__(self, cfg, key):
+        super().__init__(cfg, key)
+        self.scale = param(None, (cfg.n_sublayers,), 1.0, axes=("sublayer",), group="vector")
+
+    @classmethod
+    def extra_params(cls, cfg):
+        return cfg.n_sublayers
+
+
+class Excused(Computed):
+    """The same, and declared."""
+
+    @classmethod
+    def idle(cls, cfg):
+        return {"scale": "for a test"}
+
+
+class Pooled(PreNorm):
+    """Adds the mean over all positions, later ones too."""
+
+    def write(self, state, site, y_BTD):
+        return state._replace(carry=state.carry + y_BTD.mean(axis=1, keepdims=True) + y_BTD)
+
+
+class Halved(PreNorm):
+    """No PreNorm, although it says so."""
+
+    def write(self, state, site, y_BTD):
+        return state._replace(carry=0.5 * state.carry + y_BTD)
+
+
+class Shy(PreNorm):
+    """PreNorm, although it says no."""
+
+    reduces_to_prenorm_at_init = False
+
+
+class Cheap(PreNorm):
+    """A product of matrices that is not declared."""
+
+    def read(self, state, site):
+        return state.carry + 0 * (state.carry @ jnp.eye(self.cfg.d_model, dtype=jnp.float32))
+
+
+class Hoarder(PreNorm):
+    """Keeps more for backward than it says."""
+
+    def write(self, state, site, y_BTD):
+        return state._replace(carry=state.carry + jnp.sin(y_BTD) * jnp.cos(state.carry))
+
+
+class Alike(HyperConnections):
+    """Streams that start alike, with weights that are alike: one stream, for ever."""
+
+    def __init__(self, cfg, key):
+        super().__init__(cfg, key)
+        self.static_alpha[...] = jnp.full_like(self.static_alpha[...], 0.25)
+
+
+class Promoted(PreNorm):
+    """A bfloat16 stream times an fp32 number, cast by nobody."""
+
+    def write(self, state, site, y_BTD):
+        return state._replace(carry=state.carry + jnp.float32(1) * y_BTD)
+
+
+class Miscounted(ReZero):
+    """One parameter more than it says."""
+
+    @classmethod
+    def extra_params(cls, cfg):
+        return cfg.n_sublayers - 1
+
+
+FAULTS = {
+    "effect": (Computed, r"scale\[0\] \(and 7 more\) never changes the output"),
+    "gradients": (Computed, r"scale\[0\] \(and 7 more\) receives no gradient"),
+    "causal": (Pooled, "depends on a later token"),
+    "PreNorm at init": (Halved, "declared to be PreNorm at init, but deviates"),
+    "FLOPs": (Cheap, "declared / counted is 0"),
+    "saved activations": (Hoarder, "saved activations, JAX keeps"),
+    "separate streams": (Alike, "two streams differ by"),
+    "parameters": (Miscounted, "extra_params says 7, counted are 8"),
+}
+
+
+def subject(kind: type) -> Subject:
+    return Subject(f"{HERE}:{kind.__name__}")
+
+
+@pytest.mark.parametrize("clause", FAULTS)
+def test_a_fault_is_named(clause):
+    kind, sentence = FAULTS[clause]
+    with pytest.raises(ContractError, match=sentence):
+        CHECKS[clause](subject(kind))
+
+
+def test_too_much_modesty_is_a_fault_too():
+    with pytest.raises(ContractError, match="declared not to be PreNorm at init, but is"):
+        CHECKS["PreNorm at init"](subject(Shy))
+
+
+def test_what_is_declared_idle_is_excused():
+    assert "as declared" in CHECKS["effect"](subject(Excused))
+
+
+def test_one_stream_needs_no_separation():
+    with pytest.raises(NotApplicableError, match="one stream"):
+        CHECKS["separate streams"](subject(Shy))
+
+
+class Wide(PreNorm):
+    """Reads all that it remembers."""
+
+    def read(self, state, site):
+        return jnp.concatenate([state.carry, state.carry], axis=-1)
+
+
+class Nothing(PreNorm):
+    """Forgets to return."""
+
+    def read(self, state, site):
+        state.carry + 0
+
+
+class Shapeless(PreNorm):
+    """Reads out one token."""
+
+    def readout(self, state):
+        return state.carry[:, :1]
+
+
+class Stateless(PreNorm):
+    """Writes an array, and no state."""
+
+    def write(self, state, site, y_BTD):
+        return state.carry + y_BTD
+
+
+class Switching(PreNorm):
+    """A carry that changes its structure, which no scan can have."""
+
+    def read(self, state, site):
+        return state.carry[0] if isinstance(state.carry, tuple) else state.carry
+
+    def write(self, state, site, y_BTD):
+        return State((), (weighted_sum([jnp.float32(1)], [y_BTD]), y_BTD))
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        (Wide, r"Wide.read returned an array \[1, 8, 64\], not \[batch, positions, 32\]"),
+        (Nothing, r"Nothing.read returned NoneType, not an array"),
+        (Shapeless, r"Shapeless.readout returned an array \[1, 1, 32\], not \[1, 8, 32\]"),
+        (Stateless, "Stateless.write returned .*, not a State"),
+        (Switching, "cannot be run: .*same (pytree )?structure"),
+        (Miscounted, "declares extra_params 7, but has 8"),
+    ],
+)
+def test_what_a_plug_in_returns_is_looked_at_before_anything_runs(kind, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        check_plug_in(subject(kind).cfg())
