@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup setup-tpu demo test test-fast test-tpu lint bench bench-tpu lock clean
+.PHONY: setup setup-tpu demo docs test test-fast test-tpu lint bench bench-tpu lock clean
 
 setup: $(STAMP)
 
@@ -39,6 +39,10 @@ $(VENV)/.installed-tpu: $(STAMP) requirements-tpu.lock
 	@echo "Installing the TPU compiler into $(VENV), once ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-tpu.lock
 	@touch $@
+
+# docs/variants.md and its picture, from what the residual connections say of themselves.
+docs: $(STAMP)
+	$(BIN)/python -m scaling.variants_docs
 
 test-fast: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow and not tpu_aot"

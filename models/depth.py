@@ -111,7 +111,7 @@ def _scan(residual: Residual, state: State, segment: range, stack: Step) -> Stat
 
 def _sublayer(residual: Residual, state: State, layer: Layer, site, kind: int) -> State:
     """One sublayer, from its read to its write; kind 0 is attention, 1 the MLP."""
-    state = residual.prepare(state, site)
+    state = residual.prepare(state._replace(is_attention=kind == 0), site)
     x = residual.read(state, site)
     for way_BTD in x if isinstance(x, QKV) and kind == 0 else [x]:
         _check(residual, "read", way_BTD, None)

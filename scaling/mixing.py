@@ -81,7 +81,11 @@ def matrix(cfg: ModelConfig, params: dict, tokens_BT: np.ndarray) -> np.ndarray:
     cfg = cfg.model_copy(update={"scan": False, "remat": "none", "implementation": "xla"})
     abstract = jax.eval_shape(lambda key: Transformer(cfg, key), jax.random.key(0))
     graphdef, _ = nnx.split(abstract)
-    run = jax.jit(lambda params, tokens: mixing_matrix(nnx.merge(graphdef, params), tokens))
+    run = jax.jit(
+        lambda params, tokens: mixing_matrix(nnx.merge(graphdef, params), tokens),
+        # It runs once; compiling is most of its time.
+        compiler_options={"xla_backend_optimization_level": 0},
+    )
     return np.asarray(run(params, tokens_BT), np.float64)
 
 

@@ -26,7 +26,9 @@ def test_every_command_is_shown():
     assert names <= set(re.findall(r"^scaling ([\w-]+)", README, flags=re.MULTILINE))
 
 
-COMMANDS = re.findall(r"^(?:\$ )?scaling [\w-]+ +(configs/\S+\.yaml.*)$", README, flags=re.MULTILINE)
+COMMANDS = re.findall(
+    r"^(?:\$ )?scaling [\w-]+ +(configs/\S+\.yaml.*)$", README, flags=re.MULTILINE
+)
 
 
 @pytest.mark.parametrize("words", COMMANDS)

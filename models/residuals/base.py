@@ -48,7 +48,9 @@ class State(NamedTuple):
     history: Any  # constant within a segment
     carry: Any  # changes with every sublayer
     reads: Any = None  # constant within a segment; its row(index) is what one sublayer needs
-    own: Any = None  # of the sublayer that runs: what `prepare` made for its read and its write
+    # Of the sublayer that runs: what `prepare` made for its read and its write, and what it is.
+    own: Any = None
+    is_attention: bool | None = None  # static in a scan too, where `site` is traced
 
     def row(self, index) -> "State":
         """The state that one sublayer of the segment sees."""

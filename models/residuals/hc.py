@@ -6,6 +6,7 @@ import jax.numpy as jnp
 
 from models.params import param
 from models.residuals import io
+from models.residuals.arithmetic import unstack
 from models.residuals.base import State
 from models.residuals.streams import (
     SCALE,
@@ -16,7 +17,6 @@ from models.residuals.streams import (
     projection_flops,
     recomputed,
     sum_flops,
-    unstack,
 )
 
 

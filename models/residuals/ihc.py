@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from models.params import param
 from models.residuals import io
+from models.residuals.arithmetic import unstack
 from models.residuals.streams import (
     EPSILON,
     SCALE,
@@ -24,7 +25,6 @@ from models.residuals.streams import (
     recomputed,
     sum_flops,
     uniform_logit,
-    unstack,
 )
 
 

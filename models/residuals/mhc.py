@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from pydantic import Field
 
 from models.params import param
-from models.residuals.arithmetic import weighted_sum
+from models.residuals.arithmetic import unstack, weighted_sum
 from models.residuals.streams import (
     EPSILON,
     SCALE,
@@ -26,7 +26,6 @@ from models.residuals.streams import (
     recomputed,
     sum_flops,
     uniform_logit,
-    unstack,
 )
 
 OFF_DIAGONAL = -8.0  # logit of what other streams send at first

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from pydantic import Field
 
 from models.params import param
+from models.residuals.arithmetic import unstack
 from models.residuals.streams import (
     SCALE,
     Mix,
@@ -19,7 +20,6 @@ from models.residuals.streams import (
     projection_flops,
     recomputed,
     sum_flops,
-    unstack,
 )
 
 OTHER_PERMUTATIONS = -8.0  # logit of all but the identity at first

@@ -18,7 +18,7 @@ from models.residuals.dense import DenseHistory
 class Mixer(DenseHistory):
     """h_l = M_l(v_0, .., v_l), v_0 the embedding, v_i the output of sublayer i - 1; readout h_S.
 
-    elmo: M = gamma_l sum_j softmax_j(logits_l) v_j. densenet: M = [v_0; ..; v_l] W_l. sk: M =
+    elmo: M = sum_j softmax_j(logits_l) v_j. densenet: M = [v_0; ..; v_l] W_l. sk: M =
     sum_j softmax_j(E_lj z) * v_j for each channel, z = ReLU(Norm(P_l sum_j v_j)).
     """
 
@@ -28,11 +28,12 @@ class Mixer(DenseHistory):
         kind: Literal["elmo", "densenet", "sk"] = "elmo"
 
     summary = "sublayers read ELMo's, DenseNet's or SKNet's mix of all earlier outputs"
-    equation = "hₗ = γₗ Σⱼ softmaxⱼ(sₗ) vⱼ,  j = 0 .. l  (ELMo)"
+    equation = "hₗ = Σⱼ softmaxⱼ(sₗ) vⱼ,  j = 0 .. l  (ELMo)"
     source = "arXiv 1802.05365 Eq. 1, 1608.06993 Eq. 2, 1903.06586 section 3.1"
     notes = (
-        "Made for other ends: every read is one mixer. DenseNet's outputs keep the stream's width; "
-        "SKNet's sum is not pooled over positions. All start as a sum or a mean."
+        "Made for other ends: every read is one mixer. ELMo's factor, which the norm that follows "
+        "would undo, is left out. DenseNet's outputs keep the stream's width; SKNet's sum is not "
+        "pooled over positions. All start as a sum or a mean."
     )
     reduces_to_prenorm_at_init = True
     examples: ClassVar = {"": {}, "densenet": {"kind": "densenet"}, "sk": {"kind": "sk"}}
@@ -43,7 +44,6 @@ class Mixer(DenseHistory):
         counts, vector = range(2, S + 2), {"group": "vector"}  # sources of reads 1 .. S
         if self.kind == "elmo":
             self.logits = param(None, (sum(counts),), 0.0, axes=(None,), **vector)
-            self.gamma = param(None, (S + 1,), 1.0, axes=(None,), **vector)
         elif self.kind == "densenet":
             identities, axes = lambda _, shape, dtype: _identities(shape, dtype), (None, "embed")
             self.weight = nnx.List(
@@ -76,8 +76,7 @@ class Mixer(DenseHistory):
 
     def _elmo(self, values, read: int):
         rows = jax.lax.split(self.logits[...], range(2, self.cfg.n_sublayers + 2))
-        weights = self.gamma[read] * jax.nn.softmax(rows[read - 1])
-        return weighted_sum(unstack(weights), values)
+        return weighted_sum(unstack(jax.nn.softmax(rows[read - 1])), values)
 
     def _densenet(self, values, read: int):
         blocks = jax.lax.split(self.weight[read - 1][...], [self.cfg.d_model] * len(values))
@@ -100,11 +99,8 @@ class Mixer(DenseHistory):
 
     @classmethod
     def idle(cls, cfg):
-        return {
-            "elmo": {"gamma": "the norm that follows undoes a positive factor"},
-            "densenet": {},
-            "sk": {"squeeze[0]": "the first read has one source, the embedding"},
-        }[cls.options(cfg).kind]
+        reason = "the first read has one source, the embedding"
+        return {"squeeze[0]": reason} if cls.options(cfg).kind == "sk" else {}
 
     @classmethod
     def n_sources(cls, cfg) -> int:
@@ -114,7 +110,7 @@ class Mixer(DenseHistory):
     @classmethod
     def extra_params(cls, cfg):
         n, n_reads, D, r = cls.n_sources(cfg), cfg.n_sublayers + 1, cfg.d_model, cls.width(cfg)
-        each = {"elmo": n + n_reads, "densenet": n * D * D, "sk": n_reads * D * r + n * r * D}
+        each = {"elmo": n, "densenet": n * D * D, "sk": n_reads * D * r + n * r * D}
         return each[cls.options(cfg).kind]
 
     @classmethod

@@ -11,7 +11,6 @@ from models.params import param
 from models.residuals import io
 from models.residuals.arithmetic import added, gelu, inverse_rms, scaled
 from models.residuals.base import Residual, State
-from models.residuals.residual_scalars import BeginsLayer
 
 TIME = 3  # positions that a value is made of, the last its own
 
@@ -73,16 +72,13 @@ class MRLA(Residual):
     def init(self, x_BTD):
         return State(history=(), carry=(x_BTD, jnp.zeros_like(x_BTD)))
 
-    def begin(self, state, segment):
-        return state._replace(reads=BeginsLayer())
-
     def read(self, state, site):
         return state.carry[0]
 
     def write(self, state, site, y_BTD):
         x_BTD, o_BTD = state.carry
         x_BTD = x_BTD + y_BTD
-        if state.reads:  # the layer's first
+        if state.is_attention:  # o is of whole layers
             return state._replace(carry=(x_BTD, o_BTD))
         # Backward keeps what this starts from, and makes the shifted copies again.
         return state._replace(carry=jax.checkpoint(self._attend, prevent_cse=False)(x_BTD, o_BTD))

@@ -1,6 +1,6 @@
 """Residual scalars: every layer begins with a learned mix of the stream and the embedding."""
 
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import jax.numpy as jnp
 
@@ -14,14 +14,6 @@ INITS = {
     "neutral": {"keep": (1.0, 0.0), "embed": (0.0, 0.0)},
     "nanochat": {"keep": (1.15, -0.10), "embed": (0.20, -0.15)},
 }
-
-
-class BeginsLayer(NamedTuple):
-    """Tells a layer's two sublayers apart inside of a scan, where `site` is traced."""
-
-    def row(self, index: int) -> bool:
-        """Whether a sublayer is the first of its layer."""
-        return index % 2 == 0
 
 
 class ResidualScalars(Residual):
@@ -54,11 +46,8 @@ class ResidualScalars(Residual):
         starts_normed = self.options(self.cfg).init == "nanochat"
         return State(history=x0_BTD, carry=x0_BTD if starts_normed else x_BTD)
 
-    def begin(self, state, segment):
-        return state._replace(reads=BeginsLayer())
-
     def prepare(self, state, site):
-        if not state.reads:
+        if not state.is_attention:
             return state._replace(own=state.carry)
         weights, values = [self.keep[...], self.embed[...]], [state.carry, state.history]
         return state._replace(own=weighted_sum(weights, values))

@@ -19,7 +19,7 @@ from models.config import Strict
 from models.linear import linear
 from models.params import param
 from models.residuals import io
-from models.residuals.arithmetic import weighted_sum
+from models.residuals.arithmetic import unstack, weighted_sum
 from models.residuals.base import Residual, State
 
 EPSILON = 1e-6  # of gates and of Sinkhorn's sums, as DeepSeek-V4 has it
@@ -129,11 +129,6 @@ def recomputed(f: Callable, *args):
     """
     # A new function at each call: JAX remembers the trace of one it knows, and `frozen` changes it.
     return jax.checkpoint(lambda *args: f(*args), prevent_cse=False)(*args)
-
-
-def unstack(x: Float[Array, "n ..."]) -> tuple[Array, ...]:
-    """The n rows; unlike those of indexing, their gradients are joined by one concatenation."""
-    return tuple(row[0] for row in jax.lax.split(x, [1] * len(x)))
 
 
 def home(cfg, n: int) -> Float[Array, "S n"]:

@@ -17,9 +17,6 @@ def variants(
     d_model: Annotated[int, typer.Option(help="Size that costs are given at.")] = 1024,
     n_layers: Annotated[int, typer.Option(help="Size that costs are given at.")] = 24,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print docs/variants.md instead.")
-    ] = False,
 ) -> None:
     """List the residual connections, or show one: equation, options, cost and source."""
     import json
@@ -27,9 +24,6 @@ def variants(
 
     from scaling import catalogue, catalogue_text
 
-    if markdown:
-        typer.echo(catalogue_text.markdown(), nl=False)
-        return
     size = catalogue.Size(d_model, n_layers)
     if name is None:
         entries = catalogue.entries(size)

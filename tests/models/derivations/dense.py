@@ -163,10 +163,10 @@ def mrla(params, x, f, cfg):
 
 
 def elmo(sources, params, n, eps):
-    """h = gamma sum_j softmax(s)_j v_j."""
+    """h = sum_j softmax(s)_j v_j; a factor would be undone by the norm that follows."""
     start = sum(read + 1 for read in range(1, n))  # entries of the reads before
     s = softmax(params["logits"][start : start + n + 1])
-    return params["gamma"][n] * sum(s[j] * v for j, v in enumerate(sources))
+    return sum(s[j] * v for j, v in enumerate(sources))
 
 
 def densenet(sources, params, n, eps):
