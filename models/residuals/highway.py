@@ -11,17 +11,17 @@ from models.linear import linear
 from models.params import param
 from models.residuals import io
 from models.residuals.arithmetic import added, rms_norm, scaled
-from models.residuals.base import Residual, State
+from models.residuals.single_stream import SingleStream
 
 
-class Highway(Residual):
+class Highway(SingleStream):
     """x <- (1 - g) x + g f_l(x), g = sigmoid(W_l Norm(x) + b_l).
 
     Coupled gates make h_l a mean of the embedding and all earlier outputs, whose weights are those
     of a stick broken in l places. Uncoupled, x <- x + g f_l(x).
     """
 
-    class Options(Residual.Options):
+    class Options(SingleStream.Options):
         """One gate a token, or one a channel from a matrix W of full rank or of `rank` (8).
 
         bias is what b starts at, so that branches start with the weight sigmoid(bias).
@@ -32,7 +32,6 @@ class Highway(Residual):
         rank: int | None = Field(default=None, ge=1)
         coupled: bool = True
 
-    family = "single stream"
     summary = "a gate between the stream and every output"
     equation = "x' = (1-g) x + g f_l(x),  g = σ(W_l Norm(x) + b_l)"
     source = "arXiv 1505.00387, Eq. 3"
@@ -91,21 +90,12 @@ class Highway(Residual):
             z = linear(linear(z, self.down[...], "embed", None), self.up[...], None, "embed")
         return z.astype(jnp.float32) + self.bias[None, None]
 
-    def init(self, x_BTD):
-        return State(history=(), carry=x_BTD)
-
-    def read(self, state, site):
-        return state.carry
-
     def write(self, state, site, y_BTD):
         x_BTD, y_BTD = state.carry, y_BTD.astype(jnp.float32)
         if self.coupled:
             y_BTD = y_BTD - x_BTD.astype(jnp.float32)
         gate = jax.nn.sigmoid(self._logits(x_BTD))
         return state._replace(carry=added(x_BTD, scaled(gate, y_BTD)))
-
-    def readout(self, state):
-        return state.carry
 
     @classmethod
     def extra_params(cls, cfg):

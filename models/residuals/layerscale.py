@@ -3,20 +3,18 @@
 from typing import ClassVar
 
 from models.params import param
-from models.residuals import io
 from models.residuals.arithmetic import added, scaled
-from models.residuals.base import Residual, State
+from models.residuals.single_stream import SingleStream
 
 
-class LayerScale(Residual):
+class LayerScale(SingleStream):
     """x <- x + scale_l * f_l(x) with a vector scale_l, all `init` at first."""
 
-    class Options(Residual.Options):
+    class Options(SingleStream.Options):
         """init: what all weights start at; anything but zero."""
 
         init: float = 1e-5
 
-    family = "single stream"
     summary = "every output channel with a learned weight, near zero at first"
     equation = "x' = x + λ_l ⊙ f_l(x)"
     source = "arXiv 2103.17239 (CaiT)"
@@ -36,17 +34,8 @@ class LayerScale(Residual):
         shape, axes = (cfg.n_sublayers, cfg.d_model), ("sublayer", "features")
         self.scale = param(None, shape, self.options(cfg).init, axes=axes, group="vector")
 
-    def init(self, x_BTD):
-        return State(history=(), carry=x_BTD)
-
-    def read(self, state, site):
-        return state.carry
-
     def write(self, state, site, y_BTD):
         return state._replace(carry=added(state.carry, scaled(self.scale[...], y_BTD)))
-
-    def readout(self, state):
-        return state.carry
 
     @classmethod
     def reduces_to_prenorm(cls, cfg):
@@ -59,10 +48,6 @@ class LayerScale(Residual):
     @classmethod
     def flops_per_token(cls, cfg):
         return cfg.n_sublayers * cfg.d_model
-
-    @classmethod
-    def io_per_token(cls, cfg):
-        return io.total(io.standard(cfg.d_model))
 
     @classmethod
     def saved_activations(cls, cfg):

@@ -5,13 +5,12 @@ import jax.numpy as jnp
 from models.params import param
 from models.residuals import io
 from models.residuals.arithmetic import added, rms_norm, scaled
-from models.residuals.base import Residual, State
+from models.residuals.single_stream import SingleStream
 
 
-class PostNorm(Residual):
+class PostNorm(SingleStream):
     """x <- Norm(x + f_l(x)) * gain_l, where f_l does not normalise its input."""
 
-    family = "single stream"
     summary = "the stream normalised after every addition"
     equation = "x' = Norm(x + f_l(x)) · gain_l"
     source = "arXiv 1706.03762, section 3.1"
@@ -30,20 +29,11 @@ class PostNorm(Residual):
         """The weight of x beside that of f_l(x), which is one."""
         return 1.0
 
-    def init(self, x_BTD):
-        return State(history=(), carry=x_BTD)
-
-    def read(self, state, site):
-        return state.carry
-
     def write(self, state, site, y_BTD):
         skip = jnp.float32(self.skip_weight(self.cfg))
         sum_BTD = added(scaled(skip, state.carry), y_BTD)  # in fp32 up to the norm
         normed_BTD = rms_norm(sum_BTD, self.cfg.norm_eps, self.gain[...])
         return state._replace(carry=normed_BTD.astype(y_BTD.dtype))
-
-    def readout(self, state):
-        return state.carry
 
     @classmethod
     def extra_params(cls, cfg):

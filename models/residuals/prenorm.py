@@ -1,29 +1,18 @@
 """The baseline: every sublayer's output is added with weight one."""
 
-from models.residuals import io
-from models.residuals.base import Residual, State
+from models.residuals.single_stream import SingleStream
 
 
-class PreNorm(Residual):
+class PreNorm(SingleStream):
     """x <- x + f_l(x)."""
 
-    family = "single stream"
     summary = "sum of all earlier outputs, each with weight one (the baseline)"
     equation = "x' = x + f_l(x)"
     source = "arXiv 2002.04745"
     reduces_to_prenorm_at_init = True
 
-    def init(self, x_BTD):
-        return State(history=(), carry=x_BTD)
-
-    def read(self, state, site):
-        return state.carry
-
     def write(self, state, site, y_BTD):
         return state._replace(carry=state.carry + y_BTD)
-
-    def readout(self, state):
-        return state.carry
 
     @classmethod
     def extra_params(cls, cfg):
@@ -32,10 +21,6 @@ class PreNorm(Residual):
     @classmethod
     def flops_per_token(cls, cfg):
         return 0
-
-    @classmethod
-    def io_per_token(cls, cfg):
-        return io.total(io.standard(cfg.d_model))
 
     @classmethod
     def saved_activations(cls, cfg):

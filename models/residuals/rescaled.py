@@ -2,12 +2,11 @@
 
 import jax.numpy as jnp
 
-from models.residuals import io
 from models.residuals.arithmetic import weighted_sum
-from models.residuals.base import Residual, State
+from models.residuals.single_stream import SingleStream
 
 
-class Rescaled(Residual):
+class Rescaled(SingleStream):
     """x <- l/(l+1) x + 1/(l+1) f_l(x), where l = 1, 2, .. counts the sublayers.
 
     The stream is the mean of the embedding and all outputs so far, and norms undo the factor: but
@@ -15,25 +14,15 @@ class Rescaled(Residual):
     is what the comparison says of nothing.
     """
 
-    family = "single stream"
     summary = "the mean of all earlier outputs: PreNorm in other words (a control)"
     equation = "x' = l/(l+1) x + 1/(l+1) f_l(x),  l = 1, 2, .."
     source = "this suite; equal to arXiv 2002.04745 as norms undo a positive factor"
     notes = "A control: PreNorm's losses up to rounding and the epsilon of norms."
     reduces_to_prenorm_at_init = True
 
-    def init(self, x_BTD):
-        return State(history=(), carry=x_BTD)
-
-    def read(self, state, site):
-        return state.carry
-
     def write(self, state, site, y_BTD):
         n = jnp.float32(site) + 1  # terms in the mean so far
         return state._replace(carry=weighted_sum([n / (n + 1), 1 / (n + 1)], [state.carry, y_BTD]))
-
-    def readout(self, state):
-        return state.carry
 
     @classmethod
     def extra_params(cls, cfg):
@@ -42,10 +31,6 @@ class Rescaled(Residual):
     @classmethod
     def flops_per_token(cls, cfg):
         return 2 * cfg.n_sublayers * cfg.d_model
-
-    @classmethod
-    def io_per_token(cls, cfg):
-        return io.total(io.standard(cfg.d_model))
 
     @classmethod
     def saved_activations(cls, cfg):

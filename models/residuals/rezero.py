@@ -3,15 +3,13 @@
 import jax.numpy as jnp
 
 from models.params import param
-from models.residuals import io
 from models.residuals.arithmetic import weighted_sum
-from models.residuals.base import Residual, State
+from models.residuals.single_stream import SingleStream
 
 
-class ReZero(Residual):
+class ReZero(SingleStream):
     """x <- x + alpha_l f_l(x), alpha_l = 0 at first."""
 
-    family = "single stream"
     summary = "every output with a learned weight, zero at first"
     equation = "x' = x + α_l f_l(x)"
     source = "arXiv 2003.04887"
@@ -22,18 +20,9 @@ class ReZero(Residual):
         super().__init__(cfg, key)
         self.alpha = param(None, (cfg.n_sublayers,), 0.0, axes=("sublayer",), group="vector")
 
-    def init(self, x_BTD):
-        return State(history=(), carry=x_BTD)
-
-    def read(self, state, site):
-        return state.carry
-
     def write(self, state, site, y_BTD):
         one = jnp.float32(1)
         return state._replace(carry=weighted_sum([one, self.alpha[...]], [state.carry, y_BTD]))
-
-    def readout(self, state):
-        return state.carry
 
     @classmethod
     def extra_params(cls, cfg):
@@ -42,10 +31,6 @@ class ReZero(Residual):
     @classmethod
     def flops_per_token(cls, cfg):
         return cfg.n_sublayers * cfg.d_model
-
-    @classmethod
-    def io_per_token(cls, cfg):
-        return io.total(io.standard(cfg.d_model))
 
     @classmethod
     def saved_activations(cls, cfg):

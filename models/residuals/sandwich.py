@@ -7,18 +7,18 @@ import jax.numpy as jnp
 from models.params import param
 from models.residuals import io
 from models.residuals.arithmetic import added, rms_norm
-from models.residuals.base import Residual, State
+from models.residuals.base import State
+from models.residuals.single_stream import SingleStream
 
 
-class Sandwich(Residual):
+class Sandwich(SingleStream):
     """x <- x + Norm(f_l(x)) * gain_l; the embedding is normalised first."""
 
-    class Options(Residual.Options):
+    class Options(SingleStream.Options):
         """embedding_norm: whether the embedding is normalised, as in Peri-LN."""
 
         embedding_norm: bool = True
 
-    family = "single stream"
     summary = "every output normalised before it is added (Peri-LN)"
     equation = "x' = x + Norm(f_l(x)) · gain_l,  x₀ = Norm(embedding) · gain"
     source = "arXiv 2502.02732 (Peri-LN)"
@@ -39,15 +39,9 @@ class Sandwich(Residual):
             x_BTD = rms_norm(x_BTD, self.cfg.norm_eps, self.embed_gain[...])
         return State(history=(), carry=x_BTD)
 
-    def read(self, state, site):
-        return state.carry
-
     def write(self, state, site, y_BTD):
         y_BTD = rms_norm(y_BTD.astype(jnp.float32), self.cfg.norm_eps, self.gain[...])
         return state._replace(carry=added(state.carry, y_BTD))
-
-    def readout(self, state):
-        return state.carry
 
     @classmethod
     def n_norms(cls, cfg) -> int:
