@@ -63,6 +63,11 @@ def contract_of(family: str) -> type:
     ]
 
     class Contract:
+        @pytest.fixture(scope="class", autouse=True)
+        def forget_programs(self):
+            yield
+            jax.clear_caches()  # hundreds of them, which are gigabytes
+
         @pytest.mark.parametrize(("case", "clause"), pairs)
         def test_holds(self, case, clause):
             holds(case, clause)

@@ -15,7 +15,13 @@ from jaxtyping import Array, Float
 from kernels import depth_attention, merge_one, mix, score
 from models.residuals import io
 from models.residuals.attnres.attention import AttnRes
-from models.residuals.attnres.options import ABLATIONS, BlockOptions, blocks_of, checked_blocks
+from models.residuals.attnres.options import (
+    ABLATIONS,
+    COMBINED,
+    BlockOptions,
+    blocks_of,
+    checked_blocks,
+)
 from models.residuals.base import State, frozen
 from models.sharding import sharding_of
 
@@ -57,7 +63,7 @@ class AttnResBlock(AttnRes):
         "": {"n_blocks": 2},
         "boundaries": {"boundaries": [1, 4]},
         "means": {"n_blocks": 2, "block_values": "mean"},
-        **{label: {"n_blocks": 2} | ablation for label, ablation in ABLATIONS.items()},
+        **{label: {"n_blocks": 2} | ABLATIONS[label] for label in COMBINED},
         "means, sigmoid": {"boundaries": [3], "block_values": "mean", "weights": "sigmoid"},
     }
 

@@ -8,7 +8,7 @@ from kernels import mix
 from models.residuals import io
 from models.residuals.attnres.attention import AttnRes
 from models.residuals.attnres.block import AttnResBlock, Source
-from models.residuals.attnres.options import ABLATIONS, ReadOptions, split
+from models.residuals.attnres.options import ABLATIONS, COMBINED, ReadOptions, split
 from models.residuals.base import State
 
 
@@ -104,7 +104,7 @@ class AttnResSWA(AttnRes):
     examples: ClassVar = {
         "": {},
         "window 3": {"window": 3},
-        **{label: {"window": 3} | ablation for label, ablation in ABLATIONS.items()},
+        **{label: {"window": 3} | ABLATIONS[label] for label in COMBINED},
     }
 
     @classmethod

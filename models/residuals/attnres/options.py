@@ -16,6 +16,7 @@ ABLATIONS = {  # of the reads, to be tried
     "two heads": {"heads": 2},
     "sigmoid, input query, two heads": {"weights": "sigmoid", "query": "input", "heads": 2},
 }
+COMBINED = ("no query", "sigmoid, input query, two heads")  # which have most of the code in them
 
 
 class ReadOptions(Residual.Options):
