@@ -132,6 +132,8 @@ def _check(residual: Residual, method: str, x: Any, like: Array | None) -> None:
     wanted = f"[batch, positions, {D}]" if like is None else list(like.shape)
     if not isinstance(x, jax.Array):
         raise ValueError(f"{name}.{method} returned {type(x).__name__}, not an array {wanted}")
+    if x.dtype != residual.cfg.dtype:
+        raise ValueError(f"{name}.{method} returned {x.dtype}, not {residual.cfg.dtype}; cast it")
     if x.ndim != 3 or x.shape[-1] != D or (like is not None and x.shape != like.shape):
         raise ValueError(f"{name}.{method} returned an array {list(x.shape)}, not {wanted}")
 

@@ -76,7 +76,7 @@ def find(name: str) -> type[Residual]:
     module, _, attribute = BUILT_IN.get(name, name).partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # whatever the user's file may do
+    except (Exception, SystemExit) as error:  # whatever the user's file may do
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(f"residual connection {name!r} cannot be imported: {reason}") from error
     if not (isinstance(found, type) and issubclass(found, Residual)):
@@ -106,7 +106,7 @@ def check_plug_in(cfg: ModelConfig) -> None:
         state = nnx.split(jax.eval_shape(lambda key: kind(cfg, key), key))[1]
         sites = [site for segment in kind.segments(cfg) for site in segment]
         costs = {cost: getattr(kind, cost)(cfg) for cost in ("extra_params", "flops_per_token")}
-    except Exception as error:  # whatever the user's code may do
+    except (Exception, SystemExit) as error:  # whatever the user's code may do
         raise ValueError(f"{name!r} cannot be made: {type(error).__name__}: {error}") from error
     if sites != list(range(cfg.n_sublayers)):
         raise ValueError(
@@ -134,7 +134,7 @@ def _check_walk(cfg: ModelConfig) -> None:
     try:
         with jax.numpy_dtype_promotion("standard"):  # jax.nn.dot_product_attention in bfloat16
             jax.eval_shape(lambda key, tokens: Transformer(cfg, key)(tokens), key, tokens)
-    except Exception as error:  # whatever the user's code may do
+    except (Exception, SystemExit) as error:  # whatever the user's code may do
         reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ValueError(f"{cfg.residual.name!r} cannot be run: {reason}") from error
 

@@ -62,7 +62,8 @@ def check_variant(
     jax.config.update("jax_num_cpu_devices", max(4, jax.config.jax_num_cpu_devices))
     from scaling.contract.report import check_all, print_report
 
-    examples = {"": options_of(name, set_)} if set_ else None
+    given = options_of(name, set_)
+    examples = {"": given} if set_ else None
     rows = check_all(name, examples, derivation)
     if as_json:
         typer.echo(json.dumps(rows, indent=2))

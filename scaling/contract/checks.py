@@ -27,12 +27,14 @@ class NotApplicableError(Exception):
 def causal(subject: Subject) -> str:
     """No output depends on a later token; every earlier one matters."""
     params, _ = subject.trained
-    cotangent = jnp.zeros((2, 8, 17)).at[:, 4].set(1.0)
+    cotangent = jnp.zeros((2, 8, 17)).at[0, 4].set(1.0)
     _, grads = subject.pull(params, cotangent)
     by_position = np.abs(grads["embed"][:16]).max(axis=1).reshape(2, 8)
-    if by_position[:, 5:].any():
+    if by_position[0, 5:].any():
         raise ContractError("the output at position 4 depends on a later token")
-    if not by_position[:, :5].all():
+    if by_position[1].any():
+        raise ContractError("the output depends on another sequence of the batch")
+    if not by_position[0, :5].all():
         raise ContractError("the output at position 4 does not depend on all tokens up to it")
     return "by gradient"
 
@@ -228,8 +230,7 @@ def _all_but_idle(subject: Subject, rows: dict[str, np.ndarray], complaint: str)
 
 
 def relative(a, b) -> float:
-    """The largest deviation of a from b, over the largest number in b."""
-    scale = float(np.abs(b).max(initial=0)) or 1.0
-    return (
-        float(np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)).max(initial=0)) / scale
-    )
+    """The largest deviation of a from b over the largest number in b; infinite for a NaN."""
+    a, b = (np.asarray(x, np.float64) for x in (a, b))
+    off = np.abs(a - b).max(initial=0) / (np.abs(b).max(initial=0) or 1.0)
+    return float(off) if np.isfinite(off) else np.inf

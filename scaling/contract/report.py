@@ -28,6 +28,10 @@ def check_all(
       UserError: what is named cannot be imported, or the options do not fit.
     """
     examples = find(name).examples if examples is None else examples
+    if not examples:
+        raise UserError(
+            f"{name} has no examples, so that nothing is checked; give it some, or --set"
+        )
     subjects = {label: Subject(name, options) for label, options in examples.items()}
     for label, subject in subjects.items():
         try:
@@ -35,7 +39,7 @@ def check_all(
         except ValueError as error:
             raise UserError(f"{name}{label and f' ({label})'}: {error}") from error
     checks = dict(CHECKS)
-    if derivation:
+    if derivation is not None:
         checks["derivation"] = partial(runs.derivation, derive=_import(derivation))
     rows = []
     with progress_bar(make_console(stderr=True)) as show, _strict():
@@ -70,8 +74,9 @@ def _result(run: Callable, subject: Subject) -> dict:
         result, note = "not applicable", str(reason)
     except ContractError as error:
         result, note = "broken", str(error)
-    except Exception as error:  # whatever the user's code may do
-        result, note = "broken", f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+    except (Exception, SystemExit) as error:  # whatever the user's code may do
+        text = (str(error).strip().splitlines() or [""])[0][:200]
+        result, note = "broken", type(error).__name__ + (text and f": {text}")
     return {"result": result, "note": note, "seconds": round(time.perf_counter() - start, 1)}
 
 
@@ -84,6 +89,6 @@ def _import(place: str) -> Callable:
     module, _, name = place.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
-    except Exception as error:  # whatever the user's file may do
+    except (Exception, SystemExit) as error:  # whatever the user's file may do
         reason = f"{type(error).__name__}: {error}"
         raise UserError(f"--derivation {place!r} cannot be imported: {reason}") from error
