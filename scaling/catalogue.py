@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from models import ModelConfig, ResidualSpec
 from models.residuals import BUILT_IN, find
-from scaling.errors import UserError
+from scaling.errors import UserError, sentence
 from scaling.flops import count_params, train_flops
 
 
@@ -32,13 +32,8 @@ class Size:
             )  # fmt: skip
             find(name).options(cfg)
         except ValueError as error:
-            reason = str(error)
-            if hasattr(error, "errors"):  # pydantic's
-                first = error.errors()[0]
-                path = ".".join(map(str, first["loc"]))
-                reason = f"{path and path + ': '}{first['msg'].removeprefix('Value error, ')}"
             size = f"d_model {self.d_model}, n_layers {self.n_layers}"
-            raise UserError(f"{name} at {size}: {reason}.") from error
+            raise UserError(f"{name} at {size}: {sentence(error)}.") from error
         return cfg
 
 

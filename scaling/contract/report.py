@@ -11,7 +11,7 @@ import jax
 from models.residuals import check_plug_in, find
 from scaling.console import make_console, make_table, progress_bar
 from scaling.contract import CHECKS, ContractError, NotApplicableError, Subject, runs
-from scaling.errors import UserError
+from scaling.errors import UserError, sentence
 
 
 def check_all(
@@ -37,7 +37,7 @@ def check_all(
         try:
             check_plug_in(subject.cfg())
         except ValueError as error:
-            raise UserError(f"{name}{label and f' ({label})'}: {error}") from error
+            raise UserError(f"{name}{label and f' ({label})'}: {sentence(error)}.") from error
     checks = dict(CHECKS)
     if derivation is not None:
         checks["derivation"] = partial(runs.derivation, derive=_import(derivation))

@@ -100,11 +100,11 @@ def test_matrices_of_a_study(raw_study, write_study, command, tmp_path):
     assert [path.rsplit(".", 1)[1] for path in paths] == ["csv", "png", "svg"]
     rows = pd.read_csv(tmp_path / "m" / "mixing.csv")
     assert rows.groupby("cell").size().to_dict() == {
-        f"d8/{variant}/0": 15 for variant in raw_study["variants"]
+        f"d8/{variant}/s0": 15 for variant in raw_study["variants"]
     }
-    prenorm = rows[rows.cell == "d8/prenorm/0"]
+    prenorm = rows[rows.cell == "d8/prenorm/s0"]
     np.testing.assert_allclose(prenorm.weight, 1, rtol=1e-6)
-    full = rows[rows.cell == "d8/attnres_full/0"]
+    full = rows[rows.cell == "d8/attnres_full/s0"]
     np.testing.assert_allclose(full.weight, 1 / (full.sublayer + 1), rtol=1e-5)
 
 
