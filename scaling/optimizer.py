@@ -57,9 +57,10 @@ def make_optimizer(train: Train, steps: int, groups: dict) -> optax.GradientTran
     by_group = {
         "matrix": matrices,
         "embedding": adamw(train.weight_decay),
-        "mixing": adamw(train.weight_decay),
         "vector": adamw(train.weight_decay if train.decay_vectors else 0.0),
     }
+    if "mixing" in jax.tree.leaves(groups):  # else the state is as it always was
+        by_group["mixing"] = adamw(train.weight_decay)
     return optax.chain(
         optax.clip_by_global_norm(train.clip_norm), optax.partition(by_group, groups)
     )
