@@ -90,7 +90,7 @@ class ValueResidual(Residual):
 
     @classmethod
     def reduces_to_prenorm(cls, cfg):
-        return cls.options(cfg).init == 0
+        return cls.options(cfg).init == 0 or cfg.n_layers == 1  # the first layer is unchanged
 
     @classmethod
     def idle(cls, cfg):
