@@ -127,8 +127,8 @@ _PICTURE = """## What each sublayer reads
 
 *The contribution of source i (across: the embedding, then every output) to the input of sublayer l
 (down; the last row is the readout), in shares of the row's largest.* PreNorm's is all ones; gates
-fade what is old; Block's sources come in blocks; windows and dilations leave gaps; methods of n
-streams are n-semiseparable; those that act inside of attention (`lime`, `value_residual`) leave the
+fade what is old; Block's sources come in blocks (here of four), windows (here three) leave gaps;
+those that act inside of attention (`lime`, `value_residual`) leave the
 stream as PreNorm's. Six layers at initialisation, with all mixing parameters moved at random, to
 show what a variant can express. What it learns: `scaling mixing-matrix runs/STUDY`.
 """
