@@ -151,12 +151,13 @@ def test_a_residual_of_ones_own_trains_and_an_edit_makes_it_another(
     assert done.returncode == 2 and "half/s0 with another configuration" in done.stderr
 
 
-def test_the_readmes_own_residual_works_as_written(raw_study, write_study, command, tmp_path):
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    (tmp_path / "mine.py").write_text(readme.split("```python\n")[1].split("```")[0])
+def test_the_docs_own_residual_works_as_written(raw_study, write_study, command, tmp_path):
+    page = Path(__file__).parents[2] / "docs" / "your-own-variant.md"
+    written = page.read_text(encoding="utf-8").split("```python file=mine.py\n")[1]
+    (tmp_path / "mine.py").write_text(written.split("```")[0])
     raw_study["sizes"] = {"d8": raw_study["sizes"]["d8"]}
-    raw_study["variants"] = {"scaled": {"residual": "mine:Scaled"}}
-    raw_study["baseline"] = "scaled"
+    raw_study["variants"] = {"fading": {"residual": "mine:Fading"}}
+    raw_study["baseline"] = "fading"
     assert "1 of 1 cells done, 0 failed" in command("launch", write_study(raw_study)).stdout
 
 

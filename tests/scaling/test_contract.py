@@ -64,7 +64,8 @@ def contract_of(family: str) -> type:
 
     class Contract:
         @pytest.fixture(scope="class", autouse=True)
-        def forget_programs(self):
+        @classmethod
+        def forget_programs(cls):
             yield
             jax.clear_caches()  # hundreds of them, which are gigabytes
 
