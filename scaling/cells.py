@@ -2,14 +2,15 @@
 
 import hashlib
 import json
-from functools import cached_property
+from collections.abc import Callable
+from functools import cache, cached_property, partial
 from typing import Literal
 
 import pydantic
 
 from models.config import ModelConfig, ResidualSpec, Strict
 from models.residuals import BUILT_IN, check_plug_in, find, source_sha256
-from scaling.errors import UserError, closest
+from scaling.errors import UserError, closest, sentence
 from scaling.flops import count_params, train_flops
 from scaling.study import DataSpec, Mesh, Size, Study, Train
 
@@ -84,8 +85,10 @@ def expand(
     sizes = _select("size", sizes, study.sizes)
     variants = _select("variant", variants, study.variants)
     seeds = _select("seed", seeds, study.seeds)
+    # Once for all seeds: plug-ins are run on shapes.
+    model_of = cache(partial(_model, study, vocab_size))
     return [
-        _cell(study, vocab_size, size, variant, seed)
+        _cell(study, model_of, size, variant, seed)
         for size in sizes
         for seed in seeds
         for variant in variants
@@ -99,7 +102,7 @@ def _select(kind: str, given: list, valid: list) -> list:
     return [name for name in valid if not given or name in given]
 
 
-def _cell(study: Study, vocab_size: int, size: str, variant: str, seed: int) -> Cell:
+def _cell(study: Study, model_of: Callable, size: str, variant: str, seed: int) -> Cell:
     spec, where = study.sizes[size], f"size {size!r}, variant {variant!r}"
     batch_size = spec.batch_size or study.train.batch_size
     accumulate = study.train.accumulate or spec.accumulate or 1
@@ -110,7 +113,7 @@ def _cell(study: Study, vocab_size: int, size: str, variant: str, seed: int) -> 
     # Every variant of a size sees the same tokens: those the baseline's size calls for.
     tokens = spec.tokens
     if tokens is None:
-        baseline = _model(study, vocab_size, size, study.baseline)
+        baseline = model_of(size, study.baseline)
         tokens = study.train.tokens_per_param * count_params(baseline)[1]
     per_step = batch_size * study.data.seq_len
     steps = round(tokens / per_step)
@@ -130,7 +133,7 @@ def _cell(study: Study, vocab_size: int, size: str, variant: str, seed: int) -> 
         variant=variant,
         seed=seed,
         data=study.data,
-        model=_model(study, vocab_size, size, variant),
+        model=model_of(size, variant),
         train=study.train.model_copy(update=resolved),
         steps=steps,
         mesh=study.mesh,
@@ -171,12 +174,8 @@ def _model(study: Study, vocab_size: int, size: str, variant: str) -> ModelConfi
             check_plug_in(cfg)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
-        path = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        given = f" (given {first['input']!r})" if path else ""
-        raise UserError(
-            f"size {size!r}, variant {variant!r}: {path and path + ': '}{message}{given}."
-        ) from error
+        given = f" (given {first['input']!r})" if first["loc"] else ""
+        raise UserError(f"size {size!r}, variant {variant!r}: {sentence(error)}{given}.") from error
     except ValueError as error:
         raise UserError(f"size {size!r}, variant {variant!r}: {error}.") from error
     resolved = ResidualSpec(

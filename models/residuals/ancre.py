@@ -66,4 +66,4 @@ class ANCRe(DenseHistory):
 
     @classmethod
     def saved_activations(cls, cfg):
-        return 1 + (cfg.n_sublayers if cls.remat(cfg) == "none" else cfg.n_layers)
+        return cls.streams_kept(cfg)

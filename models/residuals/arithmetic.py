@@ -44,6 +44,15 @@ def inverse_rms(x: Float[Array, "*BT D"], eps: float) -> Float[Array, "*BT"]:
     return frozen(jax.lax.rsqrt(mean + eps))
 
 
+def causal_convolution(
+    x_BTD: Float[Array, "B T D"], taps_kD: Float[Array, "k D"]
+) -> Float[Array, "B T D"]:
+    """out[t] = sum_i taps[i] x[t - k + 1 + i] for each channel, zeros before the start; in fp32."""
+    k, T = len(taps_kD), x_BTD.shape[1]
+    padded = jnp.pad(x_BTD.astype(jnp.float32), ((0, 0), (k - 1, 0), (0, 0)))
+    return sum(scaled(taps_kD[i], padded[:, i : i + T]) for i in range(k))
+
+
 def gelu(x: Array) -> Array:
     """x times the normal distribution's function of x, exact.
 

@@ -198,6 +198,11 @@ class Residual(nnx.Module):
         return None
 
     @classmethod
+    def streams_kept(cls, cfg: ModelConfig) -> int:
+        """For `saved_activations`: one stream before each sublayer or layer, and the readout's."""
+        return 1 + (cfg.n_sublayers if cls.remat(cfg) == "none" else cfg.n_layers)
+
+    @classmethod
     def remat(cls, cfg: ModelConfig) -> str:
         """What backward computes again: "none", a "layer" or a "block".
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from models.linear import linear
 from models.params import fan_in, param
 from models.residuals import io
+from models.residuals.arithmetic import causal_convolution
 from models.residuals.base import Residual, State, frozen
 from models.residuals.streams import project, recomputed
 
@@ -161,9 +162,6 @@ def _compress(columns, conv, weights):
       conv: [taps, D, d_v], the last tap for the present.
       weights: [d_v].
     """
-    T, total = columns[0].shape[1], 0.0
     kernel = conv * weights[None, None]
-    for j, x_BTD in enumerate(columns):
-        x32 = jnp.pad(x_BTD.astype(jnp.float32), ((0, 0), (TAPS - 1, 0), (0, 0)))
-        total += sum(frozen(kernel[i, :, j])[None, None] * x32[:, i : i + T] for i in range(TAPS))
-    return total.astype(columns[0].dtype)
+    parts = (causal_convolution(x_BTD, kernel[..., j]) for j, x_BTD in enumerate(columns))
+    return sum(parts).astype(columns[0].dtype)

@@ -52,13 +52,14 @@ class DenseFormer(DenseHistory):
     def __init__(self, cfg, key):
         super().__init__(cfg, key)
         sums = self.sums(cfg).values()
-        latest = jnp.concatenate([jnp.zeros(0), *(jnp.eye(1, len(J), len(J) - 1)[0] for J in sums)])
+        latest = jnp.concatenate([jnp.eye(1, len(J), len(J) - 1)[0] for J in sums])
         self.alpha = param(None, latest.shape, lambda *_: latest, axes=(None,), group="vector")
 
     @classmethod
     def sums(cls, cfg) -> dict[int, range]:
         """By number of layers done: the sources of the sum that follows, the latest last."""
-        k, p = (value for value in cls.options(cfg).model_dump().values())
+        options = cls.options(cfg)
+        k, p = options.dilation, options.period
         return {i: range(i % k, i + 1, k) for i in range(p, cfg.n_layers + 1, p)}
 
     def layer_input(self, history, layer):

@@ -13,10 +13,10 @@ from models.residuals.streams import (
     Mix,
     MultiStream,
     home,
+    mixing_flops,
     project,
     projection_flops,
     recomputed,
-    sum_flops,
 )
 
 
@@ -101,7 +101,7 @@ class HyperConnections(MultiStream):
     def flops_per_token(cls, cfg):
         options, D = cls.options(cfg), cfg.d_model
         n = options.n_streams
-        one = sum_flops(cfg, n) + n * sum_flops(cfg, n + 1) - D
+        one = mixing_flops(cfg, n)
         if options.dynamic:
             one += n * projection_flops(cfg, 1, n + 2) + 2 * n * (n + 2)
         return cfg.n_sublayers * one + (n - 1) * D

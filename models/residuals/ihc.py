@@ -5,30 +5,23 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from models.params import param
 from models.residuals import io
 from models.residuals.arithmetic import unstack
-from models.residuals.streams import (
+from models.residuals.projected import (
     EPSILON,
-    SCALE,
-    Mix,
-    MultiStream,
-    affine,
+    Projected,
     head,
     head_flops,
     head_idle,
     head_params,
     init_head,
     normal,
-    project,
-    projection_flops,
-    recomputed,
-    sum_flops,
     uniform_logit,
 )
+from models.residuals.streams import Mix, projection_flops, sum_flops
 
 
-class IdentityHC(MultiStream):
+class IdentityHC(Projected):
     """h = sum_s pre_s x_s; x'_s = x_s + post_s f(h).
 
     With z = Norm(vec(x)) phi: pre = sigmoid(z), post = 2 sigmoid(z), each z times a scale and plus
@@ -44,28 +37,18 @@ class IdentityHC(MultiStream):
 
     def __init__(self, cfg, key):
         super().__init__(cfg, key)
-        n, S, D = self.n, cfg.n_sublayers, cfg.d_model
+        n, S = self.n, cfg.n_sublayers
         k_phi, k_head = jax.random.split(key)
         base = jnp.tile(jnp.repeat(jnp.array([uniform_logit(n), 0.0]), n)[None], (S, 1))
-        wide, vector = ("sublayer", None, None), {"axes": ("sublayer", None), "group": "vector"}
-        self.phi = param(k_phi, (S, n * D, 2 * n), normal, axes=wide, group="mixing")
-        self.scale = param(None, (S, 2), SCALE, **vector)
-        self.base = param(None, (S, 2 * n), lambda *_: base, **vector)
+        self.init_projection(k_phi, normal, base)
         init_head(self, k_head)
 
-    def prepare(self, state, site):
-        z = project(state.carry, self.phi[...], self.cfg.norm_eps)
-        own = recomputed(self._weights, z, self.scale[...], self.base[...])
-        return state._replace(own=own)
+    @classmethod
+    def sizes(cls, cfg):
+        return [cls.options(cfg).n_streams] * 2
 
-    def _weights(self, z, scale, base) -> Mix:
-        sizes = [self.n, self.n]
-        pre, post = (
-            jax.nn.sigmoid(affine(*parts))
-            for parts in zip(
-                jax.lax.split(z, sizes), scale, jax.lax.split(base, sizes), strict=True
-            )
-        )
+    def mix(self, pre, post):
+        pre, post = jax.nn.sigmoid(pre), jax.nn.sigmoid(post)
         return Mix(pre=unstack(pre + EPSILON), post=unstack(2 * post + EPSILON), comb=None)
 
     def readout(self, state):
@@ -77,9 +60,7 @@ class IdentityHC(MultiStream):
 
     @classmethod
     def extra_params(cls, cfg):
-        n = cls.options(cfg).n_streams
-        one = n * cfg.d_model * 2 * n + 2 * n + 2
-        return cfg.n_sublayers * one + head_params(cfg, n)
+        return cls.projection_params(cfg) + head_params(cfg, cls.options(cfg).n_streams)
 
     @classmethod
     def flops_per_token(cls, cfg):

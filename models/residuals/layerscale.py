@@ -51,6 +51,5 @@ class LayerScale(SingleStream):
 
     @classmethod
     def saved_activations(cls, cfg):
-        if cls.remat(cfg) == "none":
-            return 1 + 2 * cfg.n_sublayers  # streams, and outputs for the gradients of scale
-        return 1 + cfg.n_layers
+        outputs = cfg.n_sublayers if cls.remat(cfg) == "none" else 0  # for the gradients of scale
+        return cls.streams_kept(cfg) + outputs

@@ -103,7 +103,7 @@ class LIMe(DenseHistory):
     @classmethod
     def saved_activations(cls, cfg):
         # PreNorm's; keys and values, which outlive their layer, are no [B, T, D].
-        return 1 + (cfg.n_sublayers if cls.remat(cfg) == "none" else cfg.n_layers)
+        return cls.streams_kept(cfg)
 
 
 def _routed(

@@ -6,39 +6,31 @@ import jax
 import jax.numpy as jnp
 from pydantic import Field
 
-from models.params import param
 from models.residuals.arithmetic import unstack, weighted_sum
-from models.residuals.streams import (
+from models.residuals.projected import (
     EPSILON,
-    SCALE,
-    Mix,
-    MultiStream,
-    affine,
+    Projected,
     head,
     head_flops,
     head_idle,
     head_params,
-    home,
     init_head,
     normal,
-    project,
-    projection_flops,
-    recomputed,
-    sum_flops,
     uniform_logit,
 )
+from models.residuals.streams import Mix, home, mixing_flops, projection_flops, sum_flops
 
 OFF_DIAGONAL = -8.0  # logit of what other streams send at first
 
 
-class ManifoldHC(MultiStream):
+class ManifoldHC(Projected):
     """h = sum_s pre_s x_s; x'_k = post_k f(h) + sum_j comb_jk x_j.
 
     With z = Norm(vec(x)) phi: pre = sigmoid(z), post = 2 sigmoid(z), comb = Sinkhorn(z), each z
     times a scale and plus a base of its own.
     """
 
-    class Options(MultiStream.Options):
+    class Options(Projected.Options):
         """iterations: normalisations of columns; readout: how streams become one at the end."""
 
         iterations: int = Field(default=20, ge=1)
@@ -60,36 +52,24 @@ class ManifoldHC(MultiStream):
 
     def __init__(self, cfg, key):
         super().__init__(cfg, key)
-        n, S, D = self.n, cfg.n_sublayers, cfg.d_model
+        n, S = self.n, cfg.n_sublayers
         k_phi, k_head = jax.random.split(key)
-        m = 2 * n + n * n
 
         def phi(key, shape, dtype):  # no input moves what is written at first: it is one
             return normal(key, shape, dtype).at[..., n : 2 * n].set(0)
 
         comb = OFF_DIAGONAL * (1 - jnp.eye(n)).reshape(1, -1)
         base = [home(cfg, n) + uniform_logit(n), jnp.zeros((S, n)), jnp.tile(comb, (S, 1))]
-        base = jnp.concatenate(base, axis=1)
-        wide, vector = ("sublayer", None, None), {"axes": ("sublayer", None), "group": "vector"}
-        self.phi = param(k_phi, (S, n * D, m), phi, axes=wide, group="mixing")
-        self.scale = param(None, (S, 3), SCALE, **vector)
-        self.base = param(None, (S, m), lambda *_: base, **vector)
+        self.init_projection(k_phi, phi, jnp.concatenate(base, axis=1))
         if self.options(cfg).readout == "head":
             init_head(self, k_head)
 
-    def prepare(self, state, site):
-        z = project(state.carry, self.phi[...], self.cfg.norm_eps)
-        own = recomputed(self._weights, z, self.scale[...], self.base[...])
-        return state._replace(own=own)
+    @classmethod
+    def sizes(cls, cfg):
+        n = cls.options(cfg).n_streams
+        return [n, n, n * n]
 
-    def _weights(self, z, scale, base) -> Mix:
-        sizes = [self.n, self.n, self.n**2]
-        pre, post, comb = (
-            affine(*parts)
-            for parts in zip(
-                jax.lax.split(z, sizes), scale, jax.lax.split(base, sizes), strict=True
-            )
-        )
+    def mix(self, pre, post, comb):
         comb = sinkhorn(comb.reshape(self.n, self.n, *comb.shape[1:]), self._iterations)
         return Mix(
             pre=unstack(jax.nn.sigmoid(pre) + EPSILON),
@@ -116,17 +96,14 @@ class ManifoldHC(MultiStream):
     @classmethod
     def extra_params(cls, cfg):
         options = cls.options(cfg)
-        n = options.n_streams
-        m = n * n + 2 * n
-        one = n * cfg.d_model * m + m + 3
-        return cfg.n_sublayers * one + (options.readout == "head") * head_params(cfg, n)
+        learned = options.readout == "head"
+        return cls.projection_params(cfg) + learned * head_params(cfg, options.n_streams)
 
     @classmethod
     def flops_per_token(cls, cfg):
         options, D = cls.options(cfg), cfg.d_model
         n = options.n_streams
-        one = projection_flops(cfg, n, n * n + 2 * n)
-        one += sum_flops(cfg, n) + n * sum_flops(cfg, n + 1) - D
+        one = projection_flops(cfg, n, n * n + 2 * n) + mixing_flops(cfg, n)
         one += 4 * n * n * options.iterations
         readout = {"sum": (n - 1) * D, "mean": sum_flops(cfg, n), "head": head_flops(cfg, n)}
         return cfg.n_sublayers * one + readout[options.readout]

@@ -10,29 +10,20 @@ from pydantic import Field
 
 from models.params import param
 from models.residuals.arithmetic import unstack
-from models.residuals.streams import (
-    SCALE,
-    Mix,
-    MultiStream,
-    affine,
-    home,
-    project,
-    projection_flops,
-    recomputed,
-    sum_flops,
-)
+from models.residuals.projected import Projected
+from models.residuals.streams import Mix, home, mixing_flops, projection_flops
 
 OTHER_PERMUTATIONS = -8.0  # logit of all but the identity at first
 
 
-class MHCLite(MultiStream):
+class MHCLite(Projected):
     """h = sum_s pre_s x_s; x'_i = post_i f(h) + sum_j H_ij x_j, H = sum_r softmax(z)_r P_r.
 
     With z = Norm(vec(x)) phi: pre = sigmoid(z), post = 2 sigmoid(z), each z times a scale and plus
     a base of its own. P_r are all permutation matrices: H is doubly stochastic to the last bit.
     """
 
-    class Options(MultiStream.Options):
+    class Options(Projected.Options):
         """n_streams: each sublayer weighs n_streams! permutations."""
 
         n_streams: int = Field(default=4, ge=1, le=5)
@@ -50,45 +41,34 @@ class MHCLite(MultiStream):
         gate = 2 * home(cfg, n) - 1
         mix = jnp.full((S, factorial(n)), OTHER_PERMUTATIONS).at[:, 0].set(0)  # 0: the identity
         base = jnp.concatenate([gate, gate, mix], axis=1)
-        m = 2 * n + factorial(n)
-        wide, vector = ("sublayer", None, None), {"axes": ("sublayer", None), "group": "vector"}
-        self.gain = param(None, (S, n * D), 1.0, **vector)
-        self.phi = param(None, (S, n * D, m), 0.0, axes=wide, group="mixing")
-        self.scale = param(None, (S, 3), SCALE, **vector)
-        self.base = param(None, (S, m), lambda *_: base, **vector)
+        self.gain = param(None, (S, n * D), 1.0, axes=("sublayer", None), group="vector")
+        self.init_projection(None, 0.0, base)
 
-    def prepare(self, state, site):
-        phi = self.gain[...][:, None] * self.phi[...]
-        z = project(state.carry, phi, self.cfg.norm_eps)
-        own = recomputed(self._weights, z, self.scale[...], self.base[...])
-        return state._replace(own=own)
+    @classmethod
+    def sizes(cls, cfg):
+        n = cls.options(cfg).n_streams
+        return [n, n, factorial(n)]
 
-    def _weights(self, z, scale, base) -> Mix:
-        n = self.n
-        sizes = [n, n, factorial(n)]
-        pre, post, mix = (
-            affine(*parts)
-            for parts in zip(
-                jax.lax.split(z, sizes), scale, jax.lax.split(base, sizes), strict=True
-            )
-        )
+    @property
+    def projection(self):
+        return self.gain[...][:, None] * self.phi[...]
+
+    def mix(self, pre, post, mix):
         return Mix(
             pre=unstack(jax.nn.sigmoid(pre)),
             post=unstack(2 * jax.nn.sigmoid(post)),
-            comb=combined_permutations(unstack(jax.nn.softmax(mix, axis=0)), n),
+            comb=combined_permutations(unstack(jax.nn.softmax(mix, axis=0)), self.n),
         )
 
     @classmethod
     def extra_params(cls, cfg):
-        n = cls.options(cfg).n_streams
-        m = 2 * n + factorial(n)
-        return cfg.n_sublayers * (n * cfg.d_model * (m + 1) + m + 3)
+        gains = cfg.n_sublayers * cls.options(cfg).n_streams * cfg.d_model
+        return cls.projection_params(cfg) + gains
 
     @classmethod
     def flops_per_token(cls, cfg):
         n, D = cls.options(cfg).n_streams, cfg.d_model
-        one = projection_flops(cfg, n, 2 * n + factorial(n))
-        one += sum_flops(cfg, n) + n * sum_flops(cfg, n + 1) - D
+        one = projection_flops(cfg, n, 2 * n + factorial(n)) + mixing_flops(cfg, n)
         one += n * factorial(n)
         return cfg.n_sublayers * one + (n - 1) * D
 

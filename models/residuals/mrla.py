@@ -9,7 +9,7 @@ from pydantic import Field
 
 from models.params import param
 from models.residuals import io
-from models.residuals.arithmetic import added, gelu, inverse_rms, scaled
+from models.residuals.arithmetic import added, causal_convolution, gelu, inverse_rms, scaled
 from models.residuals.base import Residual, State
 
 TIME = 3  # positions that a value is made of, the last its own
@@ -88,7 +88,7 @@ class MRLA(Residual):
         eps, dtype = self.cfg.norm_eps, x_BTD.dtype
         u_BTD = scaled(inverse_rms(x_BTD, eps), x_BTD)
         past_BTD = scaled(inverse_rms(o_BTD, eps), o_BTD)
-        value_BTD = gelu(self._over_time(u_BTD))
+        value_BTD = gelu(causal_convolution(u_BTD, self.v_conv[...]))
         o_BTD = scaled(self.decay[...], past_BTD) + scaled(self._gate(u_BTD), value_BTD)
         return added(x_BTD, scaled(self.out_gain[...], o_BTD)), o_BTD.astype(dtype)
 
@@ -99,11 +99,6 @@ class MRLA(Residual):
         qk_BTh1 = jnp.sum((q_BTD * k_BTD).reshape(B, T, -1, H), axis=-1, keepdims=True)
         gate_BTh1 = jax.nn.sigmoid(qk_BTh1 / H**0.5)
         return jnp.broadcast_to(gate_BTh1, (B, T, D // H, H)).reshape(B, T, D)
-
-    def _over_time(self, u_BTD):
-        """Each channel from its own last positions, zero before the first."""
-        T, padded = u_BTD.shape[1], jnp.pad(u_BTD, ((0, 0), (TIME - 1, 0), (0, 0)))
-        return sum(scaled(self.v_conv[i], padded[:, i : i + T]) for i in range(TIME))
 
     def readout(self, state):
         return state.carry[0]

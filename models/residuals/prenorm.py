@@ -24,5 +24,4 @@ class PreNorm(SingleStream):
 
     @classmethod
     def saved_activations(cls, cfg):
-        # The stream before each sublayer or layer, and before the final norm.
-        return 1 + (cfg.n_sublayers if cls.remat(cfg) == "none" else cfg.n_layers)
+        return cls.streams_kept(cfg)

@@ -1,9 +1,7 @@
 """ReZero: every output with a learned weight that starts at zero."""
 
-import jax.numpy as jnp
-
 from models.params import param
-from models.residuals.arithmetic import weighted_sum
+from models.residuals.arithmetic import added, scaled
 from models.residuals.single_stream import SingleStream
 
 
@@ -21,8 +19,7 @@ class ReZero(SingleStream):
         self.alpha = param(None, (cfg.n_sublayers,), 0.0, axes=("sublayer",), group="vector")
 
     def write(self, state, site, y_BTD):
-        one = jnp.float32(1)
-        return state._replace(carry=weighted_sum([one, self.alpha[...]], [state.carry, y_BTD]))
+        return state._replace(carry=added(state.carry, scaled(self.alpha[...], y_BTD)))
 
     @classmethod
     def extra_params(cls, cfg):
@@ -34,6 +31,5 @@ class ReZero(SingleStream):
 
     @classmethod
     def saved_activations(cls, cfg):
-        if cls.remat(cfg) == "none":
-            return 1 + 2 * cfg.n_sublayers  # streams, and outputs for the gradient of alpha
-        return 1 + cfg.n_layers
+        outputs = cfg.n_sublayers if cls.remat(cfg) == "none" else 0  # for the gradient of alpha
+        return cls.streams_kept(cfg) + outputs

@@ -6,7 +6,6 @@ elementwise, and XLA fuses them. Mixing weights have the streams first, [n, B, T
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import log
 from typing import NamedTuple
 
 import jax
@@ -15,16 +14,12 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from models.config import Strict
 from models.linear import linear
-from models.params import param
 from models.residuals import io
-from models.residuals.arithmetic import unstack, weighted_sum
+from models.residuals.arithmetic import weighted_sum
 from models.residuals.base import Residual, State
 
-EPSILON = 1e-6  # of gates and of Sinkhorn's sums, as DeepSeek-V4 has it
 SCALE = 0.01  # initial factor of everything that depends on the input
-normal = jax.nn.initializers.normal(0.02)
 
 
 class Mix(NamedTuple):
@@ -41,7 +36,7 @@ class MultiStream(Residual):
     Subclasses make the weights, a `Mix`, in `prepare`.
     """
 
-    class Options(Strict):
+    class Options(Residual.Options):
         """n_streams: how many streams run side by side."""
 
         n_streams: int = Field(default=4, ge=1, le=16)
@@ -117,11 +112,6 @@ def _project(streams, phi, *, eps):
     return jnp.moveaxis(z_BTm, -1, 0) * jax.lax.rsqrt(square_BT + eps)[None]
 
 
-def affine(z: Float[Array, "m B T"], scale: Array, base: Float[Array, "m"]):
-    """scale * z + base."""
-    return scale * z + base[:, None, None]
-
-
 def recomputed(f: Callable, *args):
     """f(*args), of which backward keeps the arguments and makes the rest again.
 
@@ -136,37 +126,6 @@ def home(cfg, n: int) -> Float[Array, "S n"]:
     return jax.nn.one_hot(jnp.arange(cfg.n_sublayers) % n, n)
 
 
-def uniform_logit(n: int) -> float:
-    """b with sigmoid(b) = 1/n, and 0 for a single stream."""
-    return -log(max(n - 1, 1))
-
-
-def init_head(residual: MultiStream, key: jax.Array) -> None:
-    """Gives a learned readout its parameters."""
-    n, D = residual.n, residual.cfg.d_model
-    residual.head_phi = param(key, (n * D, n), normal, axes=(None, None), group="mixing")
-    residual.head_scale = param(None, (), SCALE, axes=(), group="vector")
-    residual.head_base = param(None, (n,), uniform_logit(n), axes=(None,), group="vector")
-
-
-def head(residual: MultiStream, state: State) -> Float[Array, "B T D"]:
-    """sum_s w_s x_s, w = sigmoid(scale * Norm(vec(x)) phi + base) + epsilon, one weight a token."""
-    z_nBT = project(state.carry, residual.head_phi[...], residual.cfg.norm_eps)
-    w_nBT = jax.nn.sigmoid(affine(z_nBT, residual.head_scale[...], residual.head_base[...]))
-    return recomputed(weighted_sum, unstack(w_nBT + EPSILON), state.carry)
-
-
-def head_params(cfg, n: int) -> int:
-    """Parameters of the learned readout."""
-    return n * cfg.d_model * n + 1 + n
-
-
-def head_idle(n: int) -> dict[str, str]:
-    """Its parameters, where a single stream leaves nothing to weigh."""
-    reason = "the final norm undoes a factor on the only stream"
-    return {f"head_{name}": reason for name in ("phi", "scale", "base")} if n == 1 else {}
-
-
 def projection_flops(cfg, n: int, m: int) -> int:
     """Of `project`: the sum of squares and the product."""
     return n * cfg.d_model * (2 + 2 * m)
@@ -177,6 +136,6 @@ def sum_flops(cfg, n: int) -> int:
     return (2 * n - 1) * cfg.d_model
 
 
-def head_flops(cfg, n: int) -> int:
-    """Of the learned readout."""
-    return projection_flops(cfg, n, n) + sum_flops(cfg, n)
+def mixing_flops(cfg, n: int) -> int:
+    """Of a sublayer's read, and its write where every stream is a sum of all, less PreNorm's."""
+    return sum_flops(cfg, n) + n * sum_flops(cfg, n + 1) - cfg.d_model

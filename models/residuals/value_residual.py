@@ -111,4 +111,4 @@ class ValueResidual(Residual):
 
     @classmethod
     def saved_activations(cls, cfg):
-        return 1 + (cfg.n_sublayers if cls.remat(cfg) == "none" else cfg.n_layers)
+        return cls.streams_kept(cfg)

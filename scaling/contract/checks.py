@@ -5,12 +5,21 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from models.config import ModelConfig
 from models.depth import final_state
 from models.params import groups
 from models.residuals.base import Residual
-from models.transformer import Transformer, make_residual
+from models.transformer import make_residual
 from scaling.contract import toy
-from scaling.contract.subject import Subject, loss, loss_cotangent, params_of, prenorm, pull_of
+from scaling.contract.subject import (
+    Subject,
+    abstract,
+    loss,
+    loss_cotangent,
+    make_params,
+    prenorm,
+    pull_of,
+)
 from scaling.flops import count_params, forward_flops_per_token
 
 TOLERANCE = 1e-5
@@ -43,7 +52,7 @@ def prenorm_at_init(subject: Subject) -> str:
     """PreNorm before the first update, or not, as declared: loss and shared gradients."""
     results = []
     for model in (prenorm(), subject):
-        logits, _ = model.pull(model.params, jnp.zeros((2, 8, 17)))
+        logits = model.logits(model.params)
         _, grads = model.pull(model.params, loss_cotangent(logits))
         grads.pop("residual", None)
         results.append((loss(logits), grads))
@@ -71,8 +80,7 @@ def parameters(subject: Subject) -> str:
         raise ContractError(
             f"extra_params says {subject.kind.extra_params(cfg)}, counted are {own}"
         )
-    abstract = jax.eval_shape(lambda key: Transformer(cfg, key), jax.random.key(0))
-    found = sorted(set(jax.tree.leaves(groups(abstract).get("residual", {}))))
+    found = sorted(set(jax.tree.leaves(groups(abstract(cfg)).get("residual", {}))))
     return f"{subject.kind.extra_params(cfg)} of its own; groups {', '.join(found) or 'none'}"
 
 
@@ -83,8 +91,7 @@ def flops(subject: Subject) -> str:
         scan=False,
     )  # fmt: skip
     analytic, tokens = sum(forward_flops_per_token(cfg).values()), 2 * cfg.seq_len
-    abstract = jax.eval_shape(lambda key: Transformer(cfg, key), jax.random.key(0))
-    graphdef, params = nnx.split(abstract)
+    graphdef, params = nnx.split(abstract(cfg))
     params = nnx.to_pure_dict(params)
 
     def forward(params, tokens):
@@ -114,8 +121,7 @@ def gradients(subject: Subject) -> str:
 def effect(subject: Subject) -> str:
     """Every parameter changes the output, but for those declared idle."""
     params, _ = subject.trained
-    zero = jnp.zeros((2, 8, 17))
-    before, _ = subject.pull(params, zero)
+    before = subject.logits(params)
     leaves, treedef = jax.tree.flatten(params.get("residual", {}))
     changed = {}
     for i, leaf in enumerate(leaves):
@@ -123,7 +129,7 @@ def effect(subject: Subject) -> str:
         for row in range(len(leaf)) if leaf.ndim else [...]:
             noise = jnp.asarray(0.5 + 0.5 * rng.random(leaf[row].shape), jnp.float32)
             moved = treedef.unflatten([*leaves[:i], leaf.at[row].add(noise), *leaves[i + 1 :]])
-            after, _ = subject.pull(params | {"residual": moved}, zero)
+            after = subject.logits(params | {"residual": moved})
             changed[i, row] = jnp.full(leaf[row].shape, jnp.any(after != before))
     rebuilt = [
         jnp.stack([changed[i, row] for row in range(len(leaf))]) if leaf.ndim else changed[i, ...]
@@ -155,8 +161,8 @@ def separate(subject: Subject) -> str:
 def bfloat16(subject: Subject) -> str:
     """Runs in bfloat16 too, near fp32."""
     cfg = subject.cfg(dtype="bfloat16")
-    params, zero = subject.trained[0], jnp.zeros((2, 8, 17))
-    exact, _ = subject.pull(params, zero)
+    params = subject.trained[0]
+    exact = subject.logits(params)
     with jax.numpy_dtype_promotion("standard"):
         half, grads = pull_of(cfg)(params, loss_cotangent(exact))
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((half, grads))):
@@ -175,9 +181,7 @@ def unrolled(subject: Subject) -> str:
         cfg = subject.cfg()
     if not any(subject.kind.is_scanned(cfg, s) for s in subject.kind.segments(cfg)):
         raise NotApplicableError("is never scanned")
-    params = params_of(cfg)
-    residual = params.get("residual", {})
-    params |= {"residual": moved(residual)} if residual else {}
+    params = moved_params(cfg)
     scanned, one_by_one = pull_of(cfg), pull_of(cfg.model_copy(update={"scan": False}))
     cotangent = loss_cotangent(scanned(params, jnp.zeros((2, 8, 17)))[0])
     results = [pull(params, cotangent) for pull in (scanned, one_by_one)]
@@ -217,6 +221,12 @@ def moved(residual: Residual | dict, spread: float = 0.1) -> Residual | dict:
     return treedef.unflatten(
         [a + spread * jax.random.normal(key, a.shape) for key, a in zip(keys, leaves, strict=False)]
     )
+
+
+def moved_params(cfg: ModelConfig) -> dict:
+    """All parameters at initialisation, but for the residual connection's own, which are moved."""
+    params = make_params(cfg)(jax.random.key(0))
+    return params | {name: moved(own) for name, own in params.items() if name == "residual"}
 
 
 def _all_but_idle(subject: Subject, rows: dict[str, np.ndarray], complaint: str) -> str:

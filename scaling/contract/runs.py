@@ -11,10 +11,24 @@ from flax import nnx
 from models.config import ModelConfig
 from models.params import axes, groups
 from models.sharding import resolved_by
-from models.transformer import Transformer, make_residual
+from models.transformer import make_residual
 from scaling.contract import toy
-from scaling.contract.checks import TOLERANCE, ContractError, NotApplicableError, moved, relative
-from scaling.contract.subject import QUICK, Subject, loss_cotangent, tokens_BT
+from scaling.contract.checks import (
+    TOLERANCE,
+    ContractError,
+    NotApplicableError,
+    moved,
+    moved_params,
+    relative,
+)
+from scaling.contract.subject import (
+    QUICK,
+    Subject,
+    abstract,
+    loss_cotangent,
+    make_params,
+    tokens_BT,
+)
 from scaling.optimizer import make_optimizer
 from scaling.sharding import AXES, Sharding
 from scaling.study import Train
@@ -63,9 +77,8 @@ def training(subject: Subject) -> str:
         cfg = subject.cfg(n_layers=LAYERS, d_model=16, d_ff=24)
     except ValueError as error:  # the options are for another depth
         raise NotApplicableError(f"does not fit {LAYERS} layers: {error}") from error
-    abstract = jax.eval_shape(lambda key: Transformer(cfg, key), jax.random.key(0))
-    graphdef, _ = nnx.split(abstract)
-    optimizer = make_optimizer(Train(learning_rate=0.01), STEPS, groups(abstract))
+    graphdef, _ = nnx.split(abstract(cfg))
+    optimizer = make_optimizer(Train(learning_rate=0.01), STEPS, groups(abstract(cfg)))
     tokens = jax.random.randint(jax.random.key(3), (4, 9), 0, cfg.vocab_size)
 
     def run(params):
@@ -80,7 +93,7 @@ def training(subject: Subject) -> str:
         return jax.lax.scan(step, (params, optimizer.init(params)), length=STEPS)[1]
 
     with jax.numpy_dtype_promotion("standard"):  # which optax relies on
-        train = jax.jit(lambda key: run(_params(cfg, key)), compiler_options=QUICK)
+        train = jax.jit(lambda key: run(make_params(cfg)(key)), compiler_options=QUICK)
         losses = np.asarray(train(jax.random.key(0)))
     if not np.isfinite(losses).all():
         raise ContractError(f"loss is {losses[~np.isfinite(losses)][0]} in {STEPS} steps")
@@ -99,29 +112,22 @@ def sharded(subject: Subject) -> str:
         devices=jax.devices()[:4],
     )  # fmt: skip
     resolve = Sharding(mesh, cfg)
-    abstract = jax.eval_shape(lambda key: Transformer(cfg, key), jax.random.key(0))
-    graphdef, _ = nnx.split(abstract)
-    params = subject.trained[0]
-    where = jax.tree.map(lambda p, a: resolve(a, p.shape), params, axes(abstract))
+    graphdef, _ = nnx.split(abstract(cfg))
+    params = moved_params(cfg)  # streams that have parted: no gradient is a difference of equals
+    where = jax.tree.map(lambda p, a: resolve(a, p.shape), params, axes(abstract(cfg)))
 
     def pull(params, cotangent):
         with resolved_by(resolve):
             logits, back = jax.vjp(lambda p: nnx.merge(graphdef, p)(tokens_BT()), params)
             return logits, back(cotangent)[0]
 
-    logits, _ = subject.pull(params, jnp.zeros((2, 8, 17)))
-    whole = subject.pull(params, loss_cotangent(logits))
-    split = jax.jit(pull, compiler_options=QUICK)(
-        jax.device_put(params, where), loss_cotangent(logits)
-    )
+    cotangent = loss_cotangent(subject.logits(params))
+    whole = subject.pull(params, cotangent)
+    split = jax.jit(pull, compiler_options=QUICK)(jax.device_put(params, where), cotangent)
     worst = max(jax.tree.leaves(jax.tree.map(relative, split, whole)))
     if worst > TOLERANCE:
         raise ContractError(f"four devices deviate from one by {worst:.0e}")
     return f"deviates by {worst:.0e} on mesh fsdp 2 x tensor 2"
-
-
-def _params(cfg, key):
-    return nnx.to_pure_dict(nnx.split(Transformer(cfg, key))[1])
 
 
 def _lists(params):

@@ -44,10 +44,14 @@ class Subject:
         """pull(params, cotangent) -> logits and the gradients of all parameters, layers scanned."""
         return pull_of(self.cfg())
 
+    def logits(self, params: dict) -> jax.Array:
+        """[2, 8, 17]."""
+        return self.pull(params, jnp.zeros_like(_targets_BTV()))[0]
+
     @cached_property
     def params(self) -> dict:
         """At initialisation."""
-        return params_of(self.cfg())
+        return make_params(self.cfg())(jax.random.key(0))
 
     @cached_property
     def trained(self) -> tuple[dict, dict]:
@@ -59,15 +63,14 @@ class Subject:
         params = self.params
         seen = jax.tree.map(jnp.zeros_like, params)
         for _ in range(3):
-            logits, _ = self.pull(params, jnp.zeros_like(_targets_BTV()))
-            _, grads = self.pull(params, loss_cotangent(logits))
+            _, grads = self.pull(params, loss_cotangent(self.logits(params)))
             seen = jax.tree.map(lambda s, g: jnp.maximum(s, jnp.abs(g)), seen, grads)
             params = jax.tree.map(_descend, params, grads)
         return params, seen
 
     def rows(self, tree: dict) -> dict[str, np.ndarray]:
         """The residual connection's parameters, or the rows of those that have any, by name."""
-        named = axes(_abstract(self.cfg())).get("residual", {})
+        named = axes(abstract(self.cfg())).get("residual", {})
         found = {}
         for (path, leaf), (_, names) in zip(
             jax.tree_util.tree_leaves_with_path(tree.get("residual", {})),
@@ -94,7 +97,7 @@ def pull_of(cfg: ModelConfig) -> Callable:
     Every position has a token of its own, so that gradients of the embedding's rows are gradients
     of the positions.
     """
-    graphdef, _ = nnx.split(_abstract(cfg))
+    graphdef, _ = nnx.split(abstract(cfg))
 
     def pull(params, cotangent):
         logits, back = jax.vjp(lambda p: nnx.merge(graphdef, p)(tokens_BT()), params)
@@ -103,18 +106,15 @@ def pull_of(cfg: ModelConfig) -> Callable:
     return jax.jit(pull, compiler_options=QUICK)
 
 
-def params_of(cfg: ModelConfig, seed: int = 0) -> dict:
-    """All parameters at initialisation."""
-    return _make(cfg)(jax.random.key(seed))
-
-
 @lru_cache(maxsize=8)
-def _make(cfg: ModelConfig) -> Callable:
+def make_params(cfg: ModelConfig) -> Callable:
+    """make(key) -> all parameters at initialisation, compiled."""
     return jax.jit(lambda key: nnx.to_pure_dict(nnx.split(Transformer(cfg, key))[1]))
 
 
 @lru_cache(maxsize=64)
-def _abstract(cfg: ModelConfig) -> Transformer:
+def abstract(cfg: ModelConfig) -> Transformer:
+    """A model whose arrays are shapes."""
     return jax.eval_shape(lambda key: Transformer(cfg, key), jax.random.key(0))
 
 

@@ -19,8 +19,6 @@ from models.residuals import find
 from models.residuals.base import QKV, Residual
 from models.taps import Tapped
 
-NAMES = ("q", "k", "v", "out", "mlp")
-
 
 class ToyLayers(nnx.Module):
     """All layers of a configuration, stacked; positions never see each other."""

@@ -2,12 +2,12 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from flax import nnx
 
 from models.residuals import BUILT_IN, Residual, find, io
 from models.residuals.attnres import AttnResBlock
+from scaling.contract.toy import distinct
 
 B, T, D = 2, 3, 64  # unlike heads x head_dim and d_ff, so that a shape tells what an array is
 MODELS = {  # and their layers
@@ -18,23 +18,6 @@ MODELS = {  # and their layers
     "one block": ("attnres_block", {"n_blocks": 1}, 2),
     "full": ("attnres_full", {}, 5),  # in two phases, groups of 4, 4 and 2
 }
-
-
-def distinct(arrays) -> int:
-    """How many [B, T, D] arrays there are: multiples of one are one, and zeros are none.
-
-    JAX lists 2v beside v, the derivative of v^2, which XLA makes again when it needs it; the start
-    of a scan over a block is a zero.
-    """
-    wide = [np.asarray(a, np.float64) for a in arrays if a.shape[-3:] == (B, T, D)]
-    rows = np.concatenate([a.reshape(-1, B * T * D) for a in wide])
-    rows = rows[np.abs(rows).max(axis=1) > 0]
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True) * np.sign(rows[:, :1])
-    found = []
-    for row in rows:
-        if not any(np.abs(row - other).max() < 1e-5 for other in found):
-            found.append(row)
-    return len(found)
 
 
 def kept(cfg, make_model) -> int:
@@ -48,7 +31,9 @@ def kept(cfg, make_model) -> int:
     tokens_BT = jnp.arange(B * T).reshape(B, T)
     _, pullback = jax.vjp(lambda p: nnx.merge(graphdef, p)(tokens_BT), params)
     norms = cfg.n_sublayers + 1 if find(cfg.residual.name).remat(cfg) == "none" else 1
-    return distinct(jax.tree.leaves(pullback)) - 2 * norms  # each keeps x / rms and its output
+    return (
+        distinct(jax.tree.leaves(pullback), (B, T, D)) - 2 * norms
+    )  # each keeps x / rms and its output
 
 
 def assert_kept(make_cfg, make_model, model, **fields):

@@ -114,6 +114,11 @@ def test_a_fault_is_named(clause):
         CHECKS[clause](subject(kind))
 
 
+def test_a_stream_of_another_dtype_is_named():
+    with pytest.raises(ValueError, match=r"returned float32, not bfloat16; cast it"):
+        check_plug_in(subject(Promoted).cfg(dtype="bfloat16"))
+
+
 def test_too_much_modesty_is_a_fault_too():
     with pytest.raises(ContractError, match="declared not to be PreNorm at init, but is"):
         CHECKS["PreNorm at init"](subject(Shy))

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from models.params import param
+from models.residuals.arithmetic import unstack
 from models.residuals.attnres.depth_read import QUERY_AXES, ReadParams, depth_read
 from models.residuals.attnres.options import ReadOptions, checked_reads, split
 from models.residuals.base import Residual, State
@@ -78,11 +79,8 @@ class AttnRes(Residual):
             logits = jax.lax.split(self.logits[...], n_sources[1:])
             return (None, *(ReadParams(logits_n, None) for logits_n in logits))
 
-        def rows(stack):
-            return [row[0] for row in jax.lax.split(stack[...], [1] * len(n_sources))]
-
-        queries = rows(self.query_weight if options.query == "input" else self.query)
-        gains = rows(self.gain) if options.key_gain else [None] * len(queries)
+        queries = unstack((self.query_weight if options.query == "input" else self.query)[...])
+        gains = unstack(self.gain[...]) if options.key_gain else [None] * len(queries)
         return tuple(map(ReadParams, queries, gains))
 
     def read(self, state, site):

@@ -11,6 +11,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float
 
 from models.linear import linear
+from models.residuals.arithmetic import inverse_rms, rms_norm
 from models.residuals.base import frozen
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -64,8 +65,7 @@ def depth_read(
 def _logits(values, params: ReadParams, options, eps: float) -> Float[Array, "n B T C"]:
     query = params.query
     if options.query == "input":
-        latest = values[-1].astype(jnp.float32)
-        normed_BTD = latest * _rstd(latest, eps)
+        normed_BTD = rms_norm(values[-1].astype(jnp.float32), eps)
         query = checkpoint_name(linear(normed_BTD, query, *QUERY_AXES), QUERY)
     if params.gain is not None:
         query = query * jnp.broadcast_to(params.gain, query.shape)
@@ -74,18 +74,13 @@ def _logits(values, params: ReadParams, options, eps: float) -> Float[Array, "n 
     def logit(v_BTD) -> Float[Array, "B T C"]:
         v_BTCH = _by_head(v_BTD, options.heads)
         dot_BTC = jnp.einsum("...ch,...ch->...c", v_BTCH, query, precision=HIGHEST)
-        return dot_BTC * _rstd(v_BTD, eps) if options.key_norm else dot_BTC
+        return dot_BTC * inverse_rms(v_BTD, eps)[..., None] if options.key_norm else dot_BTC
 
     return jnp.stack([logit(v) for v in values])
 
 
 def _by_head(v_BTD, heads: int) -> Float[Array, "B T C H"]:
     return v_BTD.astype(jnp.float32).reshape(*v_BTD.shape[:-1], heads, -1)
-
-
-def _rstd(v_BTD, eps: float) -> Float[Array, "B T 1"]:
-    square = jnp.square(v_BTD.astype(jnp.float32))
-    return jax.lax.rsqrt(jnp.mean(square, axis=-1, keepdims=True) + eps)
 
 
 def _softmax_over_sources(logits_nBTC):
