@@ -8,6 +8,7 @@
 Needs numpy, scipy, pandas and matplotlib only; it reads files and never imports JAX.
 """
 
+from analysis.differences import differences
 from analysis.errors import Refusal
 from analysis.fit import fit
 from analysis.gap import gap
@@ -16,7 +17,7 @@ from analysis.table import load
 
 _PLOTS = ("gap_by_size", "loss_curves", "loss_vs_compute", "multipliers_by_size")
 
-__all__ = ["Refusal", "fit", "gap", "load", "multiplier", *_PLOTS]
+__all__ = ["Refusal", "differences", "fit", "gap", "load", "multiplier", *_PLOTS]
 
 
 def __getattr__(name: str):

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from analysis.differences import Difference
 from analysis.errors import Refusal, listed
 from analysis.fit import Fits
 from analysis.gap import Gap
@@ -132,6 +133,40 @@ def multiplier_notes(multipliers: list[Multiplier]) -> list[str]:
         if m.extrapolation:
             notes.append(f"Extrapolates: {m.extrapolation}.")
     return notes
+
+
+def difference_rows(rows: list[Difference], baseline: str) -> list[dict[str, str]]:
+    """One row a variant and size: mean loss, and the paired difference to the baseline's."""
+    return [
+        {
+            "size": row.size,
+            "variant": row.variant,
+            "loss": f"{row.loss:.4f}",
+            f"- {baseline} (nats)": _difference(row),
+            "seeds": str(row.n_seeds),
+        }
+        for row in rows
+    ]
+
+
+def _difference(row: Difference) -> str:
+    if row.difference is None:
+        return ""
+    return number(row.interval, 4) if row.interval else f"{row.difference:+.4f}"
+
+
+def difference_notes(rows: list[Difference], df: pd.DataFrame, level: float) -> list[str]:
+    """What the brackets are, and how many of them one should expect to miss."""
+    told = sum(row.interval is not None for row in rows)
+    notes = ["Loss at equal size, not at equal compute."]
+    if told:
+        notes.append(
+            f"Brackets: {level:.0%} t intervals over seeds that both have (n_seeds - 1 degrees of "
+            f"freedom), each for itself: of {told}, about {(1 - level) * told:.2g} miss the truth."
+        )
+    elif any(row.difference is not None for row in rows):
+        notes.append("One seed gives no interval; run several: seeds: [0, 1, 2].")
+    return notes + exclusions(df)
 
 
 def refusal_verdict(variant: str, refusal: Refusal) -> str:

@@ -54,7 +54,7 @@ def final_state(residual: Residual, x_BTD: Float[Array, "B T D"], layers: Layer)
     run = _run_segment
     if residual.remat(residual.cfg) == "block":
         run = jax.checkpoint(run, static_argnums=3)
-    state = residual.init(x_BTD)
+    state = _is_state(residual, "init", residual.init(x_BTD))
     for segment in segments:
         state = run(residual, state, steps[segment], segment)
     return state
@@ -62,13 +62,13 @@ def final_state(residual: Residual, x_BTD: Float[Array, "B T D"], layers: Layer)
 
 def _run_segment(residual: Residual, state: State, steps: list[Step], segment: range) -> State:
     """All sublayers of a segment, in one scan or one after the other."""
-    state = residual.begin(state, segment)
+    state = _is_state(residual, "begin", residual.begin(state, segment))
     if residual.is_scanned(residual.cfg, segment):
         state = _scan(residual, state, segment, steps[0])
     else:
         for step, sites in zip(steps, _by_layer(segment), strict=True):
             state = _run(residual, state, step, sites, segment.start)
-    return residual.end(state, segment)
+    return _is_state(residual, "end", residual.end(state, segment))
 
 
 def _run(residual: Residual, state: State, step: Step, sites: range, first: int) -> State:
@@ -111,19 +111,44 @@ def _scan(residual: Residual, state: State, segment: range, stack: Step) -> Stat
 
 def _sublayer(residual: Residual, state: State, layer: Layer, site, kind: int) -> State:
     """One sublayer, from its read to its write; kind 0 is attention, 1 the MLP."""
-    state = residual.prepare(state._replace(is_attention=kind == 0), site)
-    x = residual.read(state, site)
+    own = residual.prepare(state._replace(is_attention=kind == 0), site)
+    own = _is_state(residual, "prepare", own)
+    x = residual.read(own, site)
     for way_BTD in x if isinstance(x, QKV) and kind == 0 else [x]:
         _check(residual, "read", way_BTD, None)
     if kind == 0:
-        y_BTD, state = layer.attend(x, partial(residual.keys_values, state, site))
+        y_BTD, own = layer.attend(x, partial(_keys_values, residual, own, site))
     else:
         y_BTD = layer.feed_forward(x)
-    written = residual.write(state, site, y_BTD)
-    if not isinstance(written, State):
-        name, given = type(residual).__name__, type(written).__name__
-        raise ValueError(f"{name}.write returned {given}, not a State")
+    written = _is_state(residual, "write", residual.write(own, site, y_BTD))
+    if written.history is not state.history:
+        raise ValueError(
+            f"{type(residual).__name__} changes state.history within a segment, where it is "
+            "constant; let `write` keep what changes in `carry`, and `end` move it to the history"
+        )
     return written
+
+
+def _keys_values(residual: Residual, state: State, site, k_BTKH: Array, v_BTKH: Array):
+    """What `residual` makes of the keys and values, looked at."""
+    given = residual.keys_values(state, site, k_BTKH, v_BTKH)
+    shapes = [getattr(x, "shape", None) for x in given[:2]] if isinstance(given, tuple) else None
+    if shapes != [k_BTKH.shape, v_BTKH.shape] or len(given) != 3:
+        wanted = list(k_BTKH.shape)
+        raise ValueError(
+            f"{type(residual).__name__}.keys_values must return keys and values of shape {wanted} "
+            "and the state"
+        )
+    k, v, state = given
+    return k, v, _is_state(residual, "keys_values", state)
+
+
+def _is_state(residual: Residual, method: str, given: Any) -> State:
+    """What a method returned, if it is a state."""
+    if not isinstance(given, State):
+        name, kind = type(residual).__name__, type(given).__name__
+        raise ValueError(f"{name}.{method} returned {kind}, not a State")
+    return given
 
 
 def _check(residual: Residual, method: str, x: Any, like: Array | None) -> None:

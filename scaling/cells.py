@@ -9,7 +9,8 @@ from typing import Literal
 import pydantic
 
 from models.config import ModelConfig, ResidualSpec, Strict
-from models.residuals import BUILT_IN, check_plug_in, find, source_sha256
+from models.residuals import BUILT_IN, find, source_sha256
+from models.residuals.plug_in import check_plug_in
 from scaling.errors import UserError, closest, sentence
 from scaling.flops import count_params, train_flops
 from scaling.study import DataSpec, Mesh, Size, Study, Train

@@ -62,10 +62,21 @@ def run_study(console, job: Job, check: Callable[[list[Cell]], None], run_cells:
         told = f"{done} of {len(cells)} cells done, {len(failed)} failed; results in {results}"
         console.print(told)
         if not failed:
-            console.print(
-                f"Next: scaling fit {job.root}   scaling gap {job.root}   scaling plot {job.root}"
-            )
+            console.print("Next: " + "   ".join(f"scaling {c} {job.root}" for c in _next(job)))
     return bool(failed)
+
+
+def _next(job: Job) -> list[str]:
+    """The commands that such a study supports."""
+    sizes = {cell.size for cell in job.whole}
+    residuals = {cell.model.residual.name for cell in job.whole}
+    commands = {
+        "results": True,
+        "fit": len(sizes) >= 3,
+        "gap": {"prenorm", "attnres_full", "attnres_block"} <= residuals,
+        "plot": True,
+    }
+    return [command for command, supported in commands.items() if supported]
 
 
 def _hold(held: contextlib.ExitStack, ledger: Ledger) -> None:

@@ -5,12 +5,7 @@ import hashlib
 import importlib
 import inspect
 
-import jax
-from flax import nnx
-
-from models.config import ModelConfig
 from models.residuals.base import QKV, Residual, State, frozen
-from models.sharding import LOGICAL_AXES
 
 BUILT_IN = {
     name: f"models.residuals.{place}"
@@ -53,7 +48,6 @@ __all__ = [
     "QKV",
     "Residual",
     "State",
-    "check_plug_in",
     "find",
     "frozen",
     "source_sha256",
@@ -90,71 +84,6 @@ def find(name: str) -> type[Residual]:
 def _function(kind: type, method: str) -> object:
     found = getattr(kind, method)
     return getattr(found, "__func__", found)  # the function under a classmethod
-
-
-def check_plug_in(cfg: ModelConfig) -> None:
-    """Makes sure that a residual connection of the user's own is as it declares itself.
-
-    Raises:
-      ValueError: it cannot be made or run, or returns what it must not; its segments leave a
-        sublayer out; its parameters are not `extra_params` many, or were not made by
-        `models.params.param`, or have other axes than there are; a cost is no number.
-    """
-    name = cfg.residual.name
-    kind, key = find(name), jax.eval_shape(lambda: jax.random.key(0))
-    try:
-        state = nnx.split(jax.eval_shape(lambda key: kind(cfg, key), key))[1]
-        sites = [site for segment in kind.segments(cfg) for site in segment]
-        costs = {cost: getattr(kind, cost)(cfg) for cost in ("extra_params", "flops_per_token")}
-    except (Exception, SystemExit) as error:  # whatever the user's code may do
-        raise ValueError(f"{name!r} cannot be made: {type(error).__name__}: {error}") from error
-    if sites != list(range(cfg.n_sublayers)):
-        raise ValueError(
-            f"the segments of {name!r} hold the sublayers {sites}, and must hold 0 to "
-            f"{cfg.n_sublayers - 1}, each once and in order"
-        )
-    for cost, number in costs.items():
-        if not isinstance(number, int | float):
-            raise ValueError(f"{cost} of {name!r} is {number!r}, and must be a number")
-    leaves = jax.tree.leaves(state, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
-    for leaf in leaves:
-        _check_parameter(name, leaf)
-    counted, declared = sum(leaf.size for leaf in leaves), costs["extra_params"]
-    if counted != declared:
-        raise ValueError(f"{name!r} declares extra_params {declared}, but has {counted}")
-    _check_walk(cfg)
-
-
-def _check_walk(cfg: ModelConfig) -> None:
-    """Runs a model of this configuration on shapes alone."""
-    from models.transformer import Transformer  # which imports this module
-
-    tokens = jax.ShapeDtypeStruct((1, min(cfg.seq_len, 8)), "int32")
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    try:
-        with jax.numpy_dtype_promotion("standard"):  # jax.nn.dot_product_attention in bfloat16
-            jax.eval_shape(lambda key, tokens: Transformer(cfg, key)(tokens), key, tokens)
-    except (Exception, SystemExit) as error:  # whatever the user's code may do
-        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise ValueError(f"{cfg.residual.name!r} cannot be run: {reason}") from error
-
-
-def _check_parameter(name: str, leaf) -> None:
-    about = leaf.get_metadata()
-    if "group" not in about:
-        raise ValueError(
-            f"{name!r} has a parameter without an optimizer group; make it with models.params.param"
-        )
-    axes = about["axes"]
-    if (
-        not isinstance(axes, tuple)
-        or len(axes) != leaf.ndim
-        or not set(axes) <= {*LOGICAL_AXES, None}
-    ):
-        raise ValueError(
-            f"{name!r} has a parameter of shape {leaf.shape} with axes {axes!r}; one name a "
-            f"dimension is needed, of {', '.join(LOGICAL_AXES)} or None"
-        )
 
 
 def source_sha256(name: str) -> str | None:

@@ -26,6 +26,10 @@ class ANCRe(DenseHistory):
     summary = "layers' outputs plus a static convex combination of all earlier states"
     equation = "Hᵢ₊₁ = Layerᵢ(Hᵢ) + Σⱼ softmaxⱼ(θᵢ/τ) Hⱼ,  j = 0 .. i"
     source = "arXiv 2602.09009; order and indices of github.com/zhangyilang/ANCRe"
+    notes = (
+        "What is summed are states after their own sums. The first layer has one, the embedding, "
+        "and adds it whatever theta is."
+    )
     reduces_to_prenorm_at_init = False
     examples: ClassVar = {"": {}, "tau 1": {"tau": 1.0}}
 

@@ -36,6 +36,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 from flax import nnx
 from jaxtyping import Array, Float, Int
+from pydantic import ConfigDict
 
 from models.config import ModelConfig, Strict
 
@@ -69,7 +70,9 @@ class Residual(nnx.Module):
     """Base of all residual connections. Subclasses say what they cost as well as what they do."""
 
     class Options(Strict):
-        """What a study may set for this variant."""
+        """What a study may set for this variant; True is no number, and "4" neither."""
+
+        model_config = ConfigDict(strict=True)
 
     family: ClassVar[str] = "your own"
     summary: ClassVar[str]  # one line for tables

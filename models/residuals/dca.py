@@ -73,9 +73,9 @@ class DeepCrossAttention(DenseHistory):
         self.bias = nnx.List(
             [param(None, (3, n, D), 1.0, axes=axes, **vector) for n in n_sources[:-1]]
         )
-        self.weight = param(k_layers, (L, 3, D), small, axes=axes, **vector)
+        self.weight = param(k_layers, (L, 3, D), small, axes=axes, group="mixing")
         self.final_bias = param(None, (n_sources[-1], D), 1.0, axes=axes[1:], **vector)
-        self.final_weight = param(k_last, (D,), small, axes=("features",), **vector)
+        self.final_weight = param(k_last, (D,), small, axes=("features",), group="mixing")
 
     @classmethod
     def n_sources(cls, cfg) -> list[int]:

@@ -29,14 +29,18 @@ class DeepDelta(Residual):
     class Options(Residual.Options):
         """d_v: columns of the stream; beta_init: 1 replaces all that lay along k, 2 reflects it."""
 
-        d_v: int = Field(default=1, ge=1)
+        d_v: int = Field(default=1, ge=1, le=16)
         beta_init: float = Field(default=1.0, gt=0, lt=2)
 
     family = "single stream"
     summary = "every output replaces, in part, what the stream held along its direction"
     equation = "X' = X + β k (vᵀ − kᵀX),  k = f(c)/‖f(c)‖"
     source = "arXiv 2601.00417, Eq. 2.5 and its repository"
-    notes = ""
+    notes = (
+        "w starts at zero, b at logit(beta_init / 2), W at random. With d_v above 1, the two "
+        "sublayers of a layer share a convolution of four positions, at first the last one "
+        "alone, and r, at first 1/d_v."
+    )
     reduces_to_prenorm_at_init = False
     examples: ClassVar = {"": {}, "d_v 4": {"d_v": 4, "beta_init": 0.5}}
 

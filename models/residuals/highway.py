@@ -37,7 +37,9 @@ class Highway(SingleStream):
     source = "arXiv 1505.00387, Eq. 3"
     notes = (
         "W starts at zero (its factor up, where the rank is low) and reads the normalised stream; "
-        "a scalar or low-rank gate, and the uncoupled form, are cheaper relatives."
+        "a scalar or low-rank gate, and the uncoupled form, are cheaper relatives. With bias -2 "
+        "every output enters with weight 0.12, and the embedding is left with 0.88 to the power "
+        "of the sublayers."
     )
     reduces_to_prenorm_at_init = False
     examples: ClassVar = {
@@ -55,7 +57,7 @@ class Highway(SingleStream):
             if options.rank is not None:
                 raise ValueError(f"rank {options.rank} is for gate low_rank, not {options.gate}")
             return options
-        options = options.model_copy(update={"rank": options.rank or 8})
+        options = options.model_copy(update={"rank": options.rank or min(8, cfg.d_model)})
         if options.rank > cfg.d_model:
             raise ValueError(f"rank {options.rank} must be 1 to d_model {cfg.d_model}")
         return options

@@ -32,7 +32,8 @@ class Laurel(Residual):
     equation = "x' = a f_l(x) + b (x + A_l B_l x)"
     source = "arXiv 2411.07501, section 2"
     notes = (
-        "A starts at zero and (a, b) at (1, 1), which the paper leaves open. The previous "
+        "A starts at zero, gamma at one, and (a, b), twice a softmax so that they are bounded, at "
+        "(1, 1), which the paper leaves open. The previous "
         "activations of a layer share one map, so that they are summed before it."
     )
     reduces_to_prenorm_at_init = True
@@ -47,10 +48,10 @@ class Laurel(Residual):
     @classmethod
     def options(cls, cfg):
         options = super().options(cfg)
-        defaults = {"rank": 8 if options.form != "rw" else None, "k": None}
+        defaults = {"rank": min(8, cfg.d_model) if options.form != "rw" else None, "k": None}
         limits = {"rank": (cfg.d_model, "d_model {}"), "k": (cfg.n_sublayers, "the {} sublayers")}
         if options.form == "pa":
-            defaults["k"] = 3
+            defaults["k"] = min(3, cfg.n_sublayers)
         for name, default in defaults.items():
             given, (limit, words) = getattr(options, name), limits[name]
             if default is None and given is not None:

@@ -33,15 +33,16 @@ class ManifoldHC(Projected):
     class Options(Projected.Options):
         """iterations: normalisations of columns; readout: how streams become one at the end."""
 
-        iterations: int = Field(default=20, ge=1)
+        iterations: int = Field(default=20, ge=1, le=200)
         readout: Literal["sum", "head", "mean"] = "sum"
 
     summary = "n streams, mixed by matrices that Sinkhorn's iteration makes doubly stochastic"
     equation = "x'ₖ = 2σ(zₖ) f(Σₛ σ(zₛ) xₛ) + Σⱼ Sinkhorn(z)ⱼₖ xⱼ,  z = Norm(vec x) φ"
     source = "arXiv 2512.24880, Eq. 5-9; epsilons and order as in DeepSeek-V4"
     notes = (
-        "The paper leaves initial values open: nearly uniform reads with one preferred stream a "
-        "sublayer, so that streams part, and nearly no mixing."
+        "The paper leaves initial values open. Reads start at 1/n but for one stream a sublayer, "
+        "which is preferred (0.475 of n = 4), so that streams part; writes at 1, phi's columns "
+        "for them at zero; comb near the identity (logits -8 off its diagonal)."
     )
     reduces_to_prenorm_at_init = True
     examples: ClassVar = {

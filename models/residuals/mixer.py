@@ -32,8 +32,8 @@ class Mixer(DenseHistory):
     source = "arXiv 1802.05365 Eq. 1, 1608.06993 Eq. 2, 1903.06586 section 3.1"
     notes = (
         "Made for other ends: every read is one mixer. ELMo's factor, which the norm that follows "
-        "would undo, is left out. DenseNet's outputs keep the stream's width; SKNet's sum is not "
-        "pooled over positions. All start as a sum or a mean."
+        "would undo, is left out. DenseNet's outputs keep the stream's width, and its W decays "
+        "like any matrix; SKNet's sum is not pooled over positions. All start as a sum or a mean."
     )
     reduces_to_prenorm_at_init = True
     examples: ClassVar = {"": {}, "densenet": {"kind": "densenet"}, "sk": {"kind": "sk"}}

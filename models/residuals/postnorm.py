@@ -14,7 +14,10 @@ class PostNorm(SingleStream):
     summary = "the stream normalised after every addition"
     equation = "x' = Norm(x + f_l(x)) · gain_l"
     source = "arXiv 1706.03762, section 3.1"
-    notes = "RMSNorm in the place of LayerNorm. The embedding enters as it is."
+    notes = (
+        "RMSNorm in the place of LayerNorm. The embedding enters as it is; sublayers have no norm "
+        "of their own, and the readout none either."
+    )
     reduces_to_prenorm_at_init = False
     input_norm = False
     final_norm = False

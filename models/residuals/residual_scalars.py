@@ -28,7 +28,10 @@ class ResidualScalars(Residual):
     summary = "every layer begins with a learned mix of stream and embedding"
     equation = "before layer i: x' = keep_i x + embed_i Norm(embedding)"
     source = "github.com/KellerJordan/modded-nanogpt and karpathy/nanochat (x0-lambdas)"
-    notes = "nanochat's backout, smear and value embeddings are ideas of their own and left out."
+    notes = (
+        "nanochat's backout, smear and value embeddings are ideas of their own and left out, and "
+        "so are its learning rates for these scalars."
+    )
     reduces_to_prenorm_at_init = True
     examples: ClassVar = {"": {}, "nanochat": {"init": "nanochat"}}
 

@@ -35,7 +35,10 @@ class ValueResidual(Residual):
     summary = "PreNorm whose attention adds the values of the first layer to its own"
     equation = "x' = x + f(x), with values w₀ v₁ + w₁ v_l in attention"
     source = "arXiv 2410.17897, learnable ResFormer"
-    notes = "Values are mixed before heads are repeated for grouped queries."
+    notes = (
+        "Values are mixed before heads are repeated for grouped queries. Both weights start at "
+        "one half; the first layer keeps its own values."
+    )
     reduces_to_prenorm_at_init = False
     examples: ClassVar = {"": {}, "constant": {"learned": False}, "neutral": {"init": 0.0}}
 

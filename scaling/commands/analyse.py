@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from scaling.commands.report import labels_of, print_rows, say
+
 SCHEMA_VERSION = 1
 
 Source = Annotated[
@@ -42,7 +44,7 @@ def fit(
 
     df, baseline = (
         load(source, allow_mixed_data=allow_mixed_data),
-        baseline or _study(source).get("baseline"),
+        baseline or labels_of(source).get("baseline"),
     )
     fits = fit_laws(df, baseline=baseline, at=at)
     multipliers, refusals = _multipliers(df, fits, at)
@@ -56,17 +58,17 @@ def fit(
     if as_json:
         typer.echo(json.dumps(document, indent=2))
         return
-    _table("Scaling laws", render.fit_rows(fits))
-    _say(render.fit_notes(fits, df))
+    print_rows("Scaling laws", render.fit_rows(fits))
+    say(render.fit_notes(fits, df))
     if fits.baseline is None:
-        _say(["No multipliers: no variant is called prenorm or baseline. Name one: --baseline."])
+        say(["No multipliers: no variant is called prenorm or baseline. Name one: --baseline."])
     if multipliers:
-        _table(f"Compute multipliers over {fits.baseline}", render.multiplier_rows(multipliers))
-    _say([render.multiplier_verdict(m) for m in multipliers], bold=True)
-    _say([render.refusal_verdict(v, r) for v, r in refusals.items()], bold=True)
-    _say(render.multiplier_notes(multipliers))
+        print_rows(f"Compute multipliers over {fits.baseline}", render.multiplier_rows(multipliers))
+    say([render.multiplier_verdict(m) for m in multipliers], bold=True)
+    say([render.refusal_verdict(v, r) for v, r in refusals.items()], bold=True)
+    say(render.multiplier_notes(multipliers))
     if written:
-        _say([f"Wrote {written}"])
+        say([f"Wrote {written}"])
 
 
 def gap(
@@ -83,19 +85,19 @@ def gap(
 
     df, baseline = (
         load(source, allow_mixed_data=allow_mixed_data),
-        baseline or _study(source).get("baseline"),
+        baseline or labels_of(source).get("baseline"),
     )
-    full = full or _study(source).get("attnres_full", "attnres_full")
-    block = block or _study(source).get("attnres_block", "attnres_block")
+    full = full or labels_of(source).get("attnres_full", "attnres_full")
+    block = block or labels_of(source).get("attnres_block", "attnres_block")
     g = gap_of(df, full=full, block=block, baseline=baseline)
     if as_json:
         options = {"baseline": baseline, "full": full, "block": block}
         options["allow_mixed_data"] = allow_mixed_data
         typer.echo(json.dumps(_document(df, options) | {"gap": g.to_dict()}, indent=2))
         return
-    _table(f"{block} - {full} by size", render.gap_rows(g))
-    _say(render.gap_verdict(g), bold=True)
-    _say(render.gap_notes(g, df))
+    print_rows(f"{block} - {full} by size", render.gap_rows(g))
+    say(render.gap_verdict(g), bold=True)
+    say(render.gap_notes(g, df))
 
 
 def plot(
@@ -111,7 +113,7 @@ def plot(
 
     df, baseline = (
         load(source, allow_mixed_data=allow_mixed_data),
-        baseline or _study(source).get("baseline"),
+        baseline or labels_of(source).get("baseline"),
     )
     run = Path(source) if Path(source).is_dir() else None
     if out is None:
@@ -124,16 +126,6 @@ def plot(
         typer.echo(path)
     for name, reason in skipped.items():
         typer.echo(f"No {name}: {reason}", err=True)
-
-
-def _study(source: str) -> dict[str, str]:
-    """What a run directory's study calls its baseline, Full and Block; {} where it does not say."""
-    try:
-        grid = json.loads((Path(source) / "grid.json").read_text(encoding="utf-8"))
-        labels = {cell["model"]["residual"]["name"]: cell["variant"] for cell in grid["cells"]}
-        return {"baseline": grid["baseline"], **labels}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
 
 
 def _multipliers(df, fits, at):
@@ -172,23 +164,3 @@ def _write_json(source: str, name: str, document: dict) -> Path | None:
 
     write_json(Path(source) / name, document)
     return Path(source) / name
-
-
-def _table(title: str, rows: list[dict[str, str]]) -> None:
-    from scaling.console import make_console, make_table
-
-    columns = {name: "right" if i else "left" for i, name in enumerate(rows[0])}
-    table = make_table(title, columns)
-    for row in rows:
-        # The interval goes below its value, which keeps four columns of them within the width.
-        table.add_row(*(cell.replace(" [", "\n[") for cell in row.values()))
-    make_console().print(table)
-
-
-def _say(sentences: list[str], bold: bool = False) -> None:
-    from rich.text import Text
-
-    from scaling.console import make_console
-
-    for sentence in sentences:
-        make_console().print(Text(sentence, style="bold" if bold else ""))

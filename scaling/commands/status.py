@@ -42,8 +42,26 @@ def status(
 
 
 def results(run: Run) -> None:
-    """(Re)write results.csv from the cells' summaries."""
+    """(Re)write results.csv from the cells' summaries; show losses and paired differences."""
     from scaling.ledger import Ledger
     from scaling.results import write_results
 
-    typer.echo(write_results(Ledger(run)))
+    path = write_results(Ledger(run))
+    _show_losses(run)
+    typer.echo(path)
+
+
+def _show_losses(run: Path, level: float = 0.95) -> None:
+    """Every variant's mean loss, and its difference to the baseline's."""
+    from analysis import Refusal, differences, load, render
+    from scaling.commands.report import labels_of, print_rows, say
+
+    baseline = labels_of(run).get("baseline")
+    try:
+        df = load(run, allow_mixed_data=True)
+        rows = differences(df, baseline, level)
+    except Refusal as reason:  # no cell is done yet, or none of the baseline's
+        say([str(reason)])
+        return
+    print_rows("", render.difference_rows(rows, baseline), stack=False)
+    say(render.difference_notes(rows, df, level))

@@ -8,7 +8,8 @@ from typing import Any
 
 import jax
 
-from models.residuals import check_plug_in, find
+from models.residuals import find
+from models.residuals.plug_in import check_plug_in
 from scaling.console import make_console, make_table, progress_bar
 from scaling.contract import CHECKS, ContractError, NotApplicableError, Subject, runs
 from scaling.errors import UserError, sentence

@@ -77,7 +77,7 @@ class Subject:
             jax.tree_util.tree_leaves_with_path(named, is_leaf=lambda x: isinstance(x, tuple)),
             strict=True,
         ):
-            name = ".".join(str(getattr(part, "key", part)) for part in path)
+            name = dotted(path)
             if names and names[0] in (None, "sublayer", "layer"):
                 found |= {f"{name}[{i}]": np.asarray(row) for i, row in enumerate(leaf)}
             else:
@@ -88,6 +88,11 @@ class Subject:
         """Whether nothing is declared to depend on a parameter or a row of it."""
         idle = self.kind.idle(self.cfg())
         return row in idle or row.split("[")[0] in idle
+
+
+def dotted(path) -> str:
+    """The name of a parameter, from its path in a tree."""
+    return ".".join(str(getattr(part, "key", part)) for part in path)
 
 
 @lru_cache(maxsize=8)

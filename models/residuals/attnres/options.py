@@ -54,7 +54,7 @@ class BlockOptions(ReadOptions):
 
     n_blocks: int | None = Field(default=None, ge=1)
     sublayers_per_block: int | None = Field(default=None, ge=1)
-    boundaries: tuple[int, ...] | None = None
+    boundaries: tuple[int, ...] | None = Field(default=None, strict=False)  # YAML has lists
     block_values: Literal["sum", "mean"] = "sum"
 
 

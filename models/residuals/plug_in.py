@@ -1,0 +1,125 @@
+"""What a residual connection of one's own must be, looked at before anything is trained."""
+
+import math
+from numbers import Real
+from typing import Any
+
+import jax
+from flax import nnx
+
+from models.config import ModelConfig
+from models.residuals import find
+from models.residuals.base import Residual
+from models.sharding import LOGICAL_AXES
+
+SCALES = ("q", "k", "v", "out", "gate", "up", "down")
+
+
+def check_plug_in(cfg: ModelConfig) -> None:
+    """Makes sure that a residual connection of the user's own is as it declares itself.
+
+    Raises:
+      ValueError: it cannot be made or run, or returns what it must not; what it declares has a
+        wrong type or value; its segments leave a sublayer out; its parameters are not
+        `extra_params` many, or were not made by `models.params.param`, or have other axes than
+        there are.
+    """
+    name = cfg.residual.name
+    kind, key = find(name), jax.eval_shape(lambda: jax.random.key(0))
+    try:
+        state = nnx.split(jax.eval_shape(lambda key: kind(cfg, key), key))[1]
+        declared = _declared(kind, cfg)
+    except (Exception, SystemExit) as error:  # whatever the user's code may do
+        raise ValueError(f"{name!r} cannot be made: {type(error).__name__}: {error}") from error
+    for what, (value, wanted, fits) in declared.items():
+        if not fits(value):
+            raise ValueError(f"{what} of {name!r} is {value!r}, and must be {wanted}")
+    sites = [site for segment in declared["segments"][0] for site in segment]
+    if sites != list(range(cfg.n_sublayers)):
+        raise ValueError(
+            f"the segments of {name!r} hold the sublayers {sites}, and must hold 0 to "
+            f"{cfg.n_sublayers - 1}, each once and in order"
+        )
+    leaves = jax.tree.leaves(state, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
+    for leaf in leaves:
+        _check_parameter(name, leaf)
+    counted, extra = sum(leaf.size for leaf in leaves), declared["extra_params"][0]
+    if counted != extra:
+        raise ValueError(f"{name!r} declares extra_params {extra}, but has {counted}")
+    _check_walk(cfg)
+
+
+def _declared(kind: type[Residual], cfg: ModelConfig) -> dict[str, tuple]:
+    """What it says of itself: name -> (value, what it must be, whether it is)."""
+    whole = ("a whole number, 0 or more", lambda n: type(n) is int and n >= 0)
+    number = ("a finite number, 0 or more", _is_number)
+    truth = ("True or False", lambda b: isinstance(b, bool))
+    return {
+        "extra_params": (kind.extra_params(cfg), *whole),
+        "flops_per_token": (kind.flops_per_token(cfg), *number),
+        "io_per_token": (kind.io_per_token(cfg) or 0, *number),
+        "saved_activations": (kind.saved_activations(cfg) or 0, *whole),
+        "reduces_to_prenorm": (kind.reduces_to_prenorm(cfg), *truth),
+        "input_norm": (kind.input_norm, *truth),
+        "final_norm": (kind.final_norm, *truth),
+        "remat": (
+            kind.remat(cfg), "none, layer or block", lambda r: r in ("none", "layer", "block"),
+        ),
+        "segments": (
+            kind.segments(cfg), "a list of ranges of sublayers, none of them empty",
+            lambda s: isinstance(s, list) and all(isinstance(r, range) and r for r in s),
+        ),
+        "init_scales": (
+            kind.init_scales(cfg), f"positive factors on some of {', '.join(SCALES)}",
+            lambda d: isinstance(d, dict)
+            and set(d) <= set(SCALES)
+            and all(_is_number(f) and f > 0 for f in d.values()),
+        ),
+        "idle": (
+            kind.idle(cfg), "a dict from names of parameters, or rows, to reasons",
+            lambda d: isinstance(d, dict) and all(isinstance(x, str) for x in (*d, *d.values())),
+        ),
+    }  # fmt: skip
+
+
+def _is_number(n: Any) -> bool:
+    return isinstance(n, Real) and not isinstance(n, bool) and math.isfinite(n) and n >= 0
+
+
+def _check_walk(cfg: ModelConfig) -> None:
+    """Runs a model of this configuration on shapes alone."""
+    from models.transformer import Transformer  # which imports models.residuals
+
+    tokens = jax.ShapeDtypeStruct((1, min(cfg.seq_len, 8)), "int32")
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    try:
+        with jax.numpy_dtype_promotion("standard"):  # jax.nn.dot_product_attention in bfloat16
+            jax.eval_shape(lambda key, tokens: Transformer(cfg, key)(tokens), key, tokens)
+    except jax.errors.ConcretizationTypeError as error:
+        raise ValueError(
+            f"{cfg.residual.name!r} cannot be run: Python looks at a traced value, which `site` is "
+            "in a scan, and every array always; state.is_attention tells the two kinds of "
+            "sublayers apart, jnp.where chooses by number, and parameters whose first axis is "
+            f'"sublayer" are given row by row ({type(error).__name__})'
+        ) from error
+    except (Exception, SystemExit) as error:  # whatever the user's code may do
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ValueError(f"{cfg.residual.name!r} cannot be run: {reason}") from error
+
+
+def _check_parameter(name: str, leaf) -> None:
+    about = leaf.get_metadata()
+    if "group" not in about:
+        raise ValueError(
+            f"{name!r} has a parameter without an optimizer group; make it with models.params.param"
+        )
+    axes = about["axes"]
+    if (
+        not isinstance(axes, tuple)
+        or len(axes) != leaf.ndim
+        or not set(axes) <= {*LOGICAL_AXES, None}
+    ):
+        raise ValueError(
+            f"{name!r} has a parameter of shape {leaf.shape} with axes {axes!r}; one name a "
+            f"dimension is needed, of {', '.join(LOGICAL_AXES)} or None"
+        )
