@@ -97,7 +97,8 @@ class ValueResidual(Residual):
 
     @classmethod
     def idle(cls, cfg):
-        return {"weight[0]": "the first layer uses its own values alone"}
+        reason = "the first layer uses its own values alone"
+        return {"weight[0]": reason} if cls.options(cfg).learned else {}
 
     @classmethod
     def extra_params(cls, cfg):

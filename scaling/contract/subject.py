@@ -14,14 +14,13 @@ from models import ModelConfig, ResidualSpec, Transformer
 from models.params import axes
 from models.residuals import find
 from models.residuals.base import Residual
+from scaling.contract.toy import QUICK
 
 SMALL = dict(
     vocab_size=17, seq_len=8, d_model=32, n_layers=4, n_heads=2, n_kv_heads=2, d_ff=40,
     # An epsilon weighs more in a mean of n sources than in their sum.
     norm_eps=1e-12, implementation="xla",
 )  # fmt: skip
-# Compiling is most of a check's time. The numbers are those of programs that run slower.
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 STEP = 0.03  # of a parameter whose gradient is the largest of its array
 
 
@@ -38,6 +37,13 @@ class Subject:
         cfg = ModelConfig(**{**SMALL, **fields}, residual=residual)
         options = self.kind.options(cfg).model_dump()
         return cfg.model_copy(update={"residual": ResidualSpec(name=self.name, options=options)})
+
+    def shallow(self, **fields) -> ModelConfig:
+        """A model of two layers, if the options fit them; of four otherwise."""
+        try:
+            return self.cfg(n_layers=2, **fields)
+        except ValueError:
+            return self.cfg(**fields)
 
     @cached_property
     def pull(self) -> Callable:
@@ -60,13 +66,14 @@ class Subject:
         Steps along the gradient itself, each array's scaled: what is symmetric stays so, unlike
         under Adam, which makes whole steps of rounding errors.
         """
-        params = self.params
-        seen = jax.tree.map(jnp.zeros_like, params)
+        params = jax.tree.map(np.asarray, self.params)
+        seen = jax.tree.map(np.zeros_like, params)
         for _ in range(3):
-            _, grads = self.pull(params, loss_cotangent(self.logits(params)))
-            seen = jax.tree.map(lambda s, g: jnp.maximum(s, jnp.abs(g)), seen, grads)
+            grads = self.pull(params, loss_cotangent(self.logits(params)))[1]
+            grads = jax.tree.map(np.asarray, grads)  # NumPy compiles nothing
+            seen = jax.tree.map(lambda s, g: np.maximum(s, np.abs(g)), seen, grads)
             params = jax.tree.map(_descend, params, grads)
-        return params, seen
+        return jax.tree.map(jnp.asarray, params), seen
 
     def rows(self, tree: dict) -> dict[str, np.ndarray]:
         """The residual connection's parameters, or the rows of those that have any, by name."""
@@ -114,7 +121,9 @@ def pull_of(cfg: ModelConfig) -> Callable:
 @lru_cache(maxsize=8)
 def make_params(cfg: ModelConfig) -> Callable:
     """make(key) -> all parameters at initialisation, compiled."""
-    return jax.jit(lambda key: nnx.to_pure_dict(nnx.split(Transformer(cfg, key))[1]))
+    return jax.jit(
+        lambda key: nnx.to_pure_dict(nnx.split(Transformer(cfg, key))[1]), compiler_options=QUICK
+    )
 
 
 @lru_cache(maxsize=64)
@@ -139,12 +148,11 @@ def loss(logits_BTV: jax.Array) -> float:
 
 
 def _targets_BTV() -> jax.Array:
-    return jax.nn.one_hot((tokens_BT() + 1) % 17, 17)
+    return np.eye(17, dtype=np.float32)[(np.asarray(tokens_BT()) + 1) % 17]
 
 
 def _descend(p, g):
-    largest = jnp.max(jnp.abs(g))
-    return p - STEP * g / jnp.where(largest > 0, largest, 1)
+    return p - np.float32(STEP) * g / (np.abs(g).max() or np.float32(1))
 
 
 @functools.cache

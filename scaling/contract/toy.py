@@ -19,6 +19,9 @@ from models.residuals import find
 from models.residuals.base import QKV, Residual
 from models.taps import Tapped
 
+# Compiling is most of a check's time. The numbers are those of programs that run slower.
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
 
 class ToyLayers(nnx.Module):
     """All layers of a configuration, stacked; positions never see each other."""
@@ -99,8 +102,8 @@ def kept_arrays(residual: Residual, x_BTD: jax.Array) -> int:
         residual, layers = treedef.unflatten(leaves)
         return _final_norm(walk(residual, x_BTD, layers))
 
-    _, pullback = jax.vjp(run, modules, x_BTD)
-    return distinct(jax.tree.leaves(pullback), x_BTD.shape)
+    kept = jax.jit(lambda *args: jax.tree.leaves(jax.vjp(run, *args)[1]), compiler_options=QUICK)
+    return distinct(kept(modules, x_BTD), x_BTD.shape)
 
 
 def distinct(arrays, shape: tuple[int, ...]) -> int:

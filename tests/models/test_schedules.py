@@ -8,6 +8,7 @@ from flax import nnx
 from jax._src.ad_checkpoint import saved_residuals  # public only as a function that prints
 
 from models.residuals import find
+from scaling.contract.toy import QUICK
 
 MODELS = {
     "full": ("attnres_full", {}),
@@ -26,7 +27,8 @@ def logits_and_gradients(model, tokens_BT):
         logits_BTV = nnx.merge(graphdef, params)(tokens_BT)
         return jnp.sum(jnp.sin(logits_BTV)), logits_BTV
 
-    grads, logits_BTV = jax.jit(jax.grad(loss, has_aux=True))(nnx.to_pure_dict(state))
+    run = jax.jit(jax.grad(loss, has_aux=True), compiler_options=QUICK)
+    grads, logits_BTV = run(nnx.to_pure_dict(state))
     return logits_BTV, grads
 
 

@@ -10,6 +10,7 @@ from flax import nnx
 
 from models.params import groups
 from models.residuals import BUILT_IN, find
+from scaling.contract.toy import QUICK
 from scaling.flops import count_params
 from scaling.step import init_params
 
@@ -19,26 +20,6 @@ OPTIONS = {"attnres_block": {"n_blocks": 2}}
 
 def options(name):
     return OPTIONS.get(name, {})
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_no_logit_depends_on_a_later_token(make_cfg, make_model, tokens_BT, name):
-    model = make_model(make_cfg(name, options(name)), spread=0.5)
-    x_BTD = model.embed[tokens_BT]
-
-    def logits_at(position):
-        def run(x):
-            model_with = nnx.merge(*nnx.split(model))
-            model_with.embed = nnx.Param(x.reshape(-1, x.shape[-1]))
-            index = jnp.arange(x.shape[0] * x.shape[1]).reshape(x.shape[:2])
-            return model_with(index)[:, position].sum()
-
-        return jax.grad(run)(x_BTD)
-
-    position = 4
-    grads = np.abs(logits_at(position)).max(axis=(0, 2))
-    assert (grads[: position + 1] > 0).all()
-    assert (grads[position + 1 :] == 0).all()
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -83,9 +64,11 @@ def test_remat_changes_nothing(make_cfg, make_model, tokens_BT, name):
         cfg = make_cfg(name, options(name), remat=remat)
         graphdef, state = nnx.split(make_model(cfg, spread=0.5))
         loss = lambda p: jnp.square(nnx.merge(graphdef, p)(tokens_BT)).mean()  # noqa: E731
-        jaxpr = str(jax.make_jaxpr(jax.grad(loss))(nnx.to_pure_dict(state)))
-        assert ("remat" in jaxpr or "checkpoint" in jaxpr) == (remat != "none")
-        return jax.grad(loss)(nnx.to_pure_dict(state))
+        traced = jax.jit(jax.grad(loss)).trace(nnx.to_pure_dict(state))
+        assert any(word in str(traced.jaxpr) for word in ("remat", "checkpoint")) == (
+            remat != "none"
+        )
+        return traced.lower().compile(compiler_options=QUICK)(nnx.to_pure_dict(state))
 
     whole = grads("none")
     for remat in ("layer", "block"):
@@ -94,15 +77,6 @@ def test_remat_changes_nothing(make_cfg, make_model, tokens_BT, name):
             whole,
             grads(remat),
         )
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_bfloat16_stays_near_float32(make_cfg, make_model, tokens_BT, name):
-    with jax.numpy_dtype_promotion("standard"):  # jax.nn.dot_product_attention needs it
-        logits = make_model(make_cfg(name, options(name), dtype="bfloat16"), spread=0.5)(tokens_BT)
-    exact = make_model(make_cfg(name, options(name)), spread=0.5)(tokens_BT)
-    assert logits.dtype == jnp.float32
-    assert 0 < np.abs(logits - exact).max() < 0.2
 
 
 def test_no_float64_in_a_lowered_step(make_cfg, make_model, tokens_BT):

@@ -145,7 +145,9 @@ class Halting(PreNorm):
     """Subtracts in bfloat16."""
 
     def write(self, state, site, y_BTD):
-        return state._replace(carry=state.carry + (-1 if y_BTD.dtype == jnp.bfloat16 else 1) * y_BTD)
+        return state._replace(
+            carry=state.carry + (-1 if y_BTD.dtype == jnp.bfloat16 else 1) * y_BTD
+        )
 
 
 class Unrolled(PreNorm):
