@@ -9,7 +9,6 @@ from flax import nnx
 
 from analysis.mixing import mixing_heatmaps
 from analysis.style import save
-from models.residuals import BUILT_IN
 from models.transformer import Transformer
 from scaling.catalogue import Entry, Size, entries
 from scaling.catalogue_text import as_yaml
@@ -29,7 +28,7 @@ SHOWN = {  # beside the default options
 def main() -> None:
     """Writes the page and the picture."""
     (DOCS / "variants.md").write_text(markdown(), encoding="utf-8")
-    matrices = {name: _matrix(name) for name in BUILT_IN}
+    matrices = {entry.name: _matrix(entry.name) for entry in entries(Size())}  # by family
     picture = mixing_heatmaps(table(matrices), columns=7)
     for path in save(picture, DOCS / "images", "mixing"):
         if path.suffix == ".svg":
@@ -52,7 +51,8 @@ def markdown() -> str:
     lines = [_HEAD.format(d_model=size.d_model, n_layers=size.n_layers)]
     for family, members in itertools.groupby(found, key=lambda entry: entry.family):
         lines += [f"## {family.capitalize()}", "", *_family_table(list(members)), ""]
-    lines += [_PICTURE, "## Options and choices", ""]
+    shown = ", ".join(f"`{name}` with `{as_yaml(options)}`" for name, options in SHOWN.items())
+    lines += [_PICTURE.format(shown=shown), "## Options and choices", ""]
     for entry in found:
         lines += _section(entry)
     return "\n".join(lines).rstrip() + "\n"
@@ -92,9 +92,13 @@ def _section(entry: Entry) -> list[str]:
             f"| `{name}` | `{about['default']}` | {_plain(about['type'])} |"
             for name, about in entry.options.items()
         ]
-        examples = [f"`{as_yaml(e['options'])}`" for e in entry.examples.values() if e["options"]]
+        examples = [
+            f"{label} `{as_yaml(example['options'])}`"
+            for label, example in entry.examples.items()
+            if example["options"]
+        ]
         if examples:
-            lines += ["", "As in " + ", ".join(examples) + "."]
+            lines += ["", "As in: " + ", ".join(examples) + "."]
     return [*lines, ""]
 
 
@@ -108,7 +112,8 @@ _HEAD = """# The residual connections
 
 `x` or `X` is the residual stream, `h_l` the input of sublayer `l` (attention and MLP are one each),
 `f_l` the sublayer with its input norm unless said otherwise, `v_0` the embedding and `v_i` the
-output of sublayer `i`, `Norm` an RMSNorm without gain.
+output of sublayer `i`, `Norm` an RMSNorm without gain. There are `L` layers and `S = 2L`
+sublayers; what numbers whole layers says so.
 
 *PreNorm at init* says whether the model is PreNorm before its first update: the same loss and the
 same gradients of all shared weights, to 1e-5. A "no" is deliberate: the source starts elsewhere.
@@ -127,10 +132,11 @@ _PICTURE = """## What each sublayer reads
 
 *The contribution of source i (across: the embedding, then every output) to the input of sublayer l
 (down; the last row is the readout), in shares of the row's largest.* PreNorm's is all ones; gates
-fade what is old; Block's sources come in blocks (here of four), windows (here three) leave gaps;
-those that act inside of attention (`lime`, `value_residual`) leave the
+fade what is old; Block's sources come in blocks, a window leaves out what lies between it and the
+embedding; those that act inside of attention (`lime`, `value_residual`) leave the
 stream as PreNorm's. Six layers at initialisation, with all mixing parameters moved at random, to
-show what a variant can express. What it learns: `scaling mixing-matrix runs/STUDY`.
+show what a variant can express. What it learns: `scaling mixing-matrix runs/STUDY`. Drawn are the
+default options, but {shown}.
 """
 
 
