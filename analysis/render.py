@@ -142,30 +142,38 @@ def difference_rows(rows: list[Difference], baseline: str) -> list[dict[str, str
             "size": row.size,
             "variant": row.variant,
             "loss": f"{row.loss:.4f}",
-            f"- {baseline} (nats)": _difference(row),
             "seeds": str(row.n_seeds),
+            f"less {baseline} (nats)": "" if row.difference is None
+            else _signed(row.difference, row.interval),
+            "paired": "" if row.difference is None else str(row.n_paired),
         }
         for row in rows
-    ]
+    ]  # fmt: skip
 
 
-def _difference(row: Difference) -> str:
-    if row.difference is None:
-        return ""
-    return number(row.interval, 4) if row.interval else f"{row.difference:+.4f}"
+def _signed(value: float, interval: Estimate | None) -> str:
+    """A difference in nats, with its interval where there is one."""
+    return number(interval, 4) if interval else f"{value:+.4f}"
 
 
-def difference_notes(rows: list[Difference], df: pd.DataFrame, level: float) -> list[str]:
+def difference_notes(
+    rows: list[Difference], df: pd.DataFrame, baseline: str, level: float
+) -> list[str]:
     """What the brackets are, and how many of them one should expect to miss."""
-    told = sum(row.interval is not None for row in rows)
     notes = ["Loss at equal size, not at equal compute."]
+    compared = [row for row in rows if row.difference is not None]
+    told = sum(row.interval is not None for row in rows)
+    if baseline not in set(df["variant"]):
+        notes.append(f"No run of the baseline '{baseline}' is done, so there are no differences.")
     if told:
         notes.append(
-            f"Brackets: {level:.0%} t intervals over seeds that both have (n_seeds - 1 degrees of "
+            f"Brackets: {level:.0%} t intervals over the paired seeds (paired - 1 degrees of "
             f"freedom), each for itself: of {told}, about {(1 - level) * told:.2g} miss the truth."
         )
-    elif any(row.difference is not None for row in rows):
-        notes.append("One seed gives no interval; run several: seeds: [0, 1, 2].")
+    if any(row.n_paired == 1 for row in compared):
+        notes.append("One paired seed gives no interval; run several: seeds: [0, 1, 2].")
+    if any(row.n_paired == 0 for row in compared):
+        notes.append("Paired 0: the two share no seed, and all seeds of each were averaged.")
     return notes + exclusions(df)
 
 
@@ -182,7 +190,7 @@ def gap_rows(g: Gap) -> list[dict[str, str]]:
             g.baseline: f"{row.loss_baseline:.4f}",
             g.block: f"{row.loss_block:.4f}",
             g.full: f"{row.loss_full:.4f}",
-            "gap (nats)": number(row.gap_interval, 4) if row.gap_interval else f"{row.gap:+.4f}",
+            "gap (nats)": _signed(row.gap, row.gap_interval),
             "share kept": "-" if row.share_kept is None else f"{row.share_kept:.0%}",
             "seeds": str(row.n_seeds),
         }

@@ -34,7 +34,8 @@ def walk(residual: Residual, x_BTD: Float[Array, "B T D"], layers: Layer) -> Flo
     """What `residual` reads out after all sublayers; see `final_state` for the rest.
 
     Raises:
-      ValueError: the residual connection returns something of another shape than it must.
+      ValueError: the residual connection returns no State, or something of another shape or dtype
+        than it must, or changes the history within a segment.
     """
     out_BTD = residual.readout(final_state(residual, x_BTD, layers))
     _check(residual, "readout", out_BTD, x_BTD)
@@ -54,7 +55,7 @@ def final_state(residual: Residual, x_BTD: Float[Array, "B T D"], layers: Layer)
     run = _run_segment
     if residual.remat(residual.cfg) == "block":
         run = jax.checkpoint(run, static_argnums=3)
-    state = _is_state(residual, "init", residual.init(x_BTD))
+    state = _state(residual, "init", residual.init(x_BTD))
     for segment in segments:
         state = run(residual, state, steps[segment], segment)
     return state
@@ -62,13 +63,13 @@ def final_state(residual: Residual, x_BTD: Float[Array, "B T D"], layers: Layer)
 
 def _run_segment(residual: Residual, state: State, steps: list[Step], segment: range) -> State:
     """All sublayers of a segment, in one scan or one after the other."""
-    state = _is_state(residual, "begin", residual.begin(state, segment))
+    state = _state(residual, "begin", residual.begin(state, segment))
     if residual.is_scanned(residual.cfg, segment):
         state = _scan(residual, state, segment, steps[0])
     else:
         for step, sites in zip(steps, _by_layer(segment), strict=True):
             state = _run(residual, state, step, sites, segment.start)
-    return _is_state(residual, "end", residual.end(state, segment))
+    return _state(residual, "end", residual.end(state, segment))
 
 
 def _run(residual: Residual, state: State, step: Step, sites: range, first: int) -> State:
@@ -111,16 +112,16 @@ def _scan(residual: Residual, state: State, segment: range, stack: Step) -> Stat
 
 def _sublayer(residual: Residual, state: State, layer: Layer, site, kind: int) -> State:
     """One sublayer, from its read to its write; kind 0 is attention, 1 the MLP."""
-    own = residual.prepare(state._replace(is_attention=kind == 0), site)
-    own = _is_state(residual, "prepare", own)
-    x = residual.read(own, site)
+    seen = residual.prepare(state._replace(is_attention=kind == 0), site)
+    seen = _state(residual, "prepare", seen)
+    x = residual.read(seen, site)
     for way_BTD in x if isinstance(x, QKV) and kind == 0 else [x]:
         _check(residual, "read", way_BTD, None)
     if kind == 0:
-        y_BTD, own = layer.attend(x, partial(_keys_values, residual, own, site))
+        y_BTD, seen = layer.attend(x, partial(_keys_values, residual, seen, site))
     else:
         y_BTD = layer.feed_forward(x)
-    written = _is_state(residual, "write", residual.write(own, site, y_BTD))
+    written = _state(residual, "write", residual.write(seen, site, y_BTD))
     if written.history is not state.history:
         raise ValueError(
             f"{type(residual).__name__} changes state.history within a segment, where it is "
@@ -132,18 +133,22 @@ def _sublayer(residual: Residual, state: State, layer: Layer, site, kind: int) -
 def _keys_values(residual: Residual, state: State, site, k_BTKH: Array, v_BTKH: Array):
     """What `residual` makes of the keys and values, looked at."""
     given = residual.keys_values(state, site, k_BTKH, v_BTKH)
-    shapes = [getattr(x, "shape", None) for x in given[:2]] if isinstance(given, tuple) else None
-    if shapes != [k_BTKH.shape, v_BTKH.shape] or len(given) != 3:
-        wanted = list(k_BTKH.shape)
+    wanted = [(k_BTKH.shape, k_BTKH.dtype), (v_BTKH.shape, v_BTKH.dtype)]
+    values = given[:2] if isinstance(given, tuple) and len(given) == 3 else ()
+    found = [(getattr(x, "shape", None), getattr(x, "dtype", None)) for x in values]
+    if found != wanted:
+        said = (
+            ", ".join(f"{d} {list(s)}" for s, d in found if s is not None) or type(given).__name__
+        )
         raise ValueError(
-            f"{type(residual).__name__}.keys_values must return keys and values of shape {wanted} "
-            "and the state"
+            f"{type(residual).__name__}.keys_values returned {said}; it must return keys, values "
+            f"(both {k_BTKH.dtype} {list(k_BTKH.shape)}) and the state"
         )
     k, v, state = given
-    return k, v, _is_state(residual, "keys_values", state)
+    return k, v, _state(residual, "keys_values", state)
 
 
-def _is_state(residual: Residual, method: str, given: Any) -> State:
+def _state(residual: Residual, method: str, given: Any) -> State:
     """What a method returned, if it is a state."""
     if not isinstance(given, State):
         name, kind = type(residual).__name__, type(given).__name__

@@ -3,9 +3,11 @@
 At the largest size of configs/cpu.yaml, each variant in turns with PreNorm. The roofline of a
 variant is the baseline's measured step, plus its declared additional FLOPs at the rate of matrix
 products, plus its declared additional traffic at the rate of an elementwise sum of two arrays of
-activations, both three times, for backward. Stored in scaling/bench_zoo.json.
+activations, both three times, for backward. PreNorm's own row is the noise. Stored in
+scaling/bench_zoo.json; names of variants measure these alone, in the place of their rows.
 """
 
+import json
 import os
 import sys
 import time
@@ -33,15 +35,18 @@ ROUNDS, LIMIT = 7, 1.5
 OPTIONS = {"mrla": ", head_dim: 8"}  # its 16 channels a head do not divide 120
 
 
-def main() -> None:
-    """Measures, prints a table and stores JSON."""
-    console = make_console()
+def main(names: list[str]) -> None:
+    """Measures those named, or all; prints a table of all that is known and stores it as JSON."""
+    console, names = make_console(), names or list(BUILT_IN)
+    known = json.loads(OUT.read_text(encoding="utf-8"))["rows"] if OUT.exists() else []
+    rows = {row["variant"]: row for row in known}
     base = Stepper(_cell("prenorm"))
     bandwidth, rate = _bandwidth(base.cell), measure_matmul_flops()
-    rows = []
-    for number, name in enumerate(BUILT_IN, 1):
-        console.print(f"[{number}/{len(BUILT_IN)}] {name} ...", markup=False)
-        rows.append(_row(name, base, rate, bandwidth))
+    now = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "code": code_version()}
+    for number, name in enumerate(names, 1):
+        console.print(f"[{number}/{len(names)}] {name} ...", markup=False)
+        rows[name] = _row(name, base, rate, bandwidth) | now
+    rows = [rows[name] for name in BUILT_IN if name in rows]
     headings = {"step": "step", "roofline": "roofline", "step_over_roofline": "step/roofline",
                 "saved": "saved", "temporaries": "temporaries", "compile": "compile"}  # fmt: skip
     title = f"Relative to PreNorm, {base.cell.size} of configs/cpu.yaml"
@@ -53,9 +58,7 @@ def main() -> None:
     console.print(f"Slower than {LIMIT}x of the roofline: {', '.join(late) or 'none'}")
     machine = {"device": jax.devices()[0].device_kind, "cores": os.cpu_count(),
                "jax": jax.__version__, "bytes_per_second": bandwidth, "flops": rate}  # fmt: skip
-    when = datetime.now(UTC).isoformat(timespec="seconds")
-    document = {"when": when, "code": code_version(), "machine": machine, "rows": rows}
-    write_json(OUT, document)
+    write_json(OUT, {"machine": machine, "rows": rows})
     console.print(f"Wrote {OUT}")
 
 
@@ -119,5 +122,5 @@ def _bandwidth(cell: Cell) -> float:
 
 if __name__ == "__main__":
     if keep_memory():  # as the workers of a launch run; takes effect in a new process only
-        os.execv(sys.executable, [sys.executable, "-m", "scaling.bench_zoo"])
-    main()
+        os.execv(sys.executable, [sys.executable, "-m", "scaling.bench_zoo", *sys.argv[1:]])
+    main(sys.argv[1:])

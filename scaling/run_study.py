@@ -68,15 +68,16 @@ def run_study(console, job: Job, check: Callable[[list[Cell]], None], run_cells:
 
 def _next(job: Job) -> list[str]:
     """The commands that such a study supports."""
-    sizes = {cell.size for cell in job.whole}
-    residuals = {cell.model.residual.name for cell in job.whole}
-    commands = {
-        "results": True,
-        "fit": len(sizes) >= 3,
-        "gap": {"prenorm", "attnres_full", "attnres_block"} <= residuals,
-        "plot": True,
-    }
-    return [command for command, supported in commands.items() if supported]
+    from analysis.cells import MIN_SIZES  # pandas takes a while
+
+    residuals = {cell.variant: cell.model.residual.name for cell in job.whole}
+    commands = ["results", "plot"]
+    if len({cell.size for cell in job.whole}) >= MIN_SIZES:
+        commands.insert(1, "fit")
+    others = {name for label, name in residuals.items() if label != job.baseline}
+    if {"attnres_full", "attnres_block"} <= others:
+        commands.insert(-1, "gap")
+    return commands
 
 
 def _hold(held: contextlib.ExitStack, ledger: Ledger) -> None:

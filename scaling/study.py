@@ -1,6 +1,5 @@
 """A study: data, a ladder of sizes, variants, seeds and a recipe, read from YAML and checked."""
 
-import contextlib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -10,6 +9,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from models.config import ModelSpec, Strict
 from scaling.errors import UserError, closest
+from scaling.yaml_text import load_yaml
 
 # Labels become folder names.
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")]
@@ -179,16 +179,10 @@ def _apply(raw: dict, override: str) -> None:
 
 
 def _value(override: str, text: str) -> Any:
-    """A value in YAML, in which, unlike YAML's, 1e6 and 3e-3 are numbers."""
     try:
-        value = yaml.safe_load(text)
+        return load_yaml(text)
     except yaml.YAMLError as error:
         raise UserError(f"--set {override!r}: the value is not YAML: {error}") from error
-    if isinstance(value, str):
-        with contextlib.suppress(ValueError):
-            number = float(value)
-            return int(number) if number.is_integer() else number
-    return value
 
 
 def _sentence(error: dict) -> str:
@@ -225,23 +219,9 @@ def _fields_at(location: list) -> list[str]:
     return list(sections.get(str(location[0]), Study).model_fields)
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML in which a repeated key is an error rather than an overwrite."""
-
-    def construct_mapping(self, node, deep=False):
-        named = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-        keys = [self.construct_object(key, deep=True) for key in named]
-        repeated = [key for key in keys if keys.count(key) > 1]
-        if repeated:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the key {repeated[0]!r} stands twice", node.start_mark
-            )
-        return super().construct_mapping(node, deep)
-
-
 def _read_yaml(path: Path) -> dict:
     try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        raw = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(
             f"{path}: cannot be read ({error.strerror if isinstance(error, OSError) else error})."

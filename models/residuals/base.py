@@ -166,7 +166,10 @@ class Residual(nnx.Module):
 
     @classmethod
     def idle(cls, cfg: ModelConfig) -> dict[str, str]:
-        """Parameters, or rows as in "query[0]", that nothing depends on, each with the reason."""
+        """Parameters, or rows as in "query[0]", that nothing depends on, each with the reason.
+
+        Shared ones too, as in "layers.attn.v[1]", where a layer's own values are not used.
+        """
         return {}
 
     @classmethod

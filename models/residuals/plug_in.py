@@ -1,7 +1,9 @@
 """What a residual connection of one's own must be, looked at before anything is trained."""
 
 import math
-from numbers import Real
+import traceback
+from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,6 +14,11 @@ from models.residuals import find
 from models.residuals.base import Residual
 from models.sharding import LOGICAL_AXES
 
+TRACED = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
 SCALES = ("q", "k", "v", "out", "gate", "up", "down")
 
 
@@ -51,14 +58,14 @@ def check_plug_in(cfg: ModelConfig) -> None:
 
 def _declared(kind: type[Residual], cfg: ModelConfig) -> dict[str, tuple]:
     """What it says of itself: name -> (value, what it must be, whether it is)."""
-    whole = ("a whole number, 0 or more", lambda n: type(n) is int and n >= 0)
+    whole = ("a whole number, 0 or more", lambda n: isinstance(n, Integral) and _is_number(n))
     number = ("a finite number, 0 or more", _is_number)
     truth = ("True or False", lambda b: isinstance(b, bool))
     return {
         "extra_params": (kind.extra_params(cfg), *whole),
         "flops_per_token": (kind.flops_per_token(cfg), *number),
-        "io_per_token": (kind.io_per_token(cfg) or 0, *number),
-        "saved_activations": (kind.saved_activations(cfg) or 0, *whole),
+        "io_per_token": (_or_zero(kind.io_per_token(cfg)), *number),
+        "saved_activations": (_or_zero(kind.saved_activations(cfg)), *whole),
         "reduces_to_prenorm": (kind.reduces_to_prenorm(cfg), *truth),
         "input_norm": (kind.input_norm, *truth),
         "final_norm": (kind.final_norm, *truth),
@@ -82,6 +89,10 @@ def _declared(kind: type[Residual], cfg: ModelConfig) -> dict[str, tuple]:
     }  # fmt: skip
 
 
+def _or_zero(n: Any) -> Any:
+    return 0 if n is None else n  # not declared
+
+
 def _is_number(n: Any) -> bool:
     return isinstance(n, Real) and not isinstance(n, bool) and math.isfinite(n) and n >= 0
 
@@ -95,16 +106,23 @@ def _check_walk(cfg: ModelConfig) -> None:
     try:
         with jax.numpy_dtype_promotion("standard"):  # jax.nn.dot_product_attention in bfloat16
             jax.eval_shape(lambda key, tokens: Transformer(cfg, key)(tokens), key, tokens)
-    except jax.errors.ConcretizationTypeError as error:
+    except TRACED as error:
         raise ValueError(
-            f"{cfg.residual.name!r} cannot be run: Python looks at a traced value, which `site` is "
-            "in a scan, and every array always; state.is_attention tells the two kinds of "
-            "sublayers apart, jnp.where chooses by number, and parameters whose first axis is "
-            f'"sublayer" are given row by row ({type(error).__name__})'
+            f"{cfg.residual.name!r} cannot be run: {_where(error)} asks Python for a traced value, "
+            "as which `site` is in a scan and every array always; state.is_attention tells the two "
+            "kinds of sublayers apart, jnp.where chooses by number, and parameters whose first "
+            f'axis is "sublayer" are given row by row ({type(error).__name__})'
         ) from error
     except (Exception, SystemExit) as error:  # whatever the user's code may do
         reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ValueError(f"{cfg.residual.name!r} cannot be run: {reason}") from error
+
+
+def _where(error: Exception) -> str:
+    """The line that it came from, outside of libraries."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if "site-packages" not in f.filename] or frames
+    return f"line {own[-1].lineno} of {Path(own[-1].filename).name}"
 
 
 def _check_parameter(name: str, leaf) -> None:

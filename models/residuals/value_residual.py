@@ -36,8 +36,8 @@ class ValueResidual(Residual):
     equation = "x' = x + f(x), with values w₀ v₁ + w₁ v_l in attention"
     source = "arXiv 2410.17897, learnable ResFormer"
     notes = (
-        "Values are mixed before heads are repeated for grouped queries. Both weights start at "
-        "one half; the first layer keeps its own values."
+        "Values are mixed before heads are repeated for grouped queries. Weights start at init "
+        "and 1 - init; the first layer keeps its own values."
     )
     reduces_to_prenorm_at_init = False
     examples: ClassVar = {"": {}, "constant": {"learned": False}, "neutral": {"init": 0.0}}

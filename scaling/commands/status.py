@@ -56,12 +56,14 @@ def _show_losses(run: Path, level: float = 0.95) -> None:
     from analysis import Refusal, differences, load, render
     from scaling.commands.report import labels_of, print_rows, say
 
-    baseline = labels_of(run).get("baseline")
+    baseline = labels_of(run)["baseline"]
     try:
-        df = load(run, allow_mixed_data=True)
-        rows = differences(df, baseline, level)
-    except Refusal as reason:  # no cell is done yet, or none of the baseline's
+        df = load(run)
+    except Refusal as reason:
+        if reason.code != "no-finished-runs":
+            raise
         say([str(reason)])
         return
+    rows = differences(df, baseline, level)
     print_rows("", render.difference_rows(rows, baseline), stack=False)
-    say(render.difference_notes(rows, df, level))
+    say(render.difference_notes(rows, df, baseline, level))

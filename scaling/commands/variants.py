@@ -81,10 +81,9 @@ def options_of(name: str, words: list[str] | None) -> dict:
     import os
     import sys
 
-    import yaml
-
     from models.residuals import find
     from scaling.errors import UserError, closest
+    from scaling.yaml_text import load_yaml
 
     sys.path.insert(0, os.getcwd())  # where a residual connection of one's own lies
     try:
@@ -99,5 +98,5 @@ def options_of(name: str, words: list[str] | None) -> dict:
         if key not in valid:
             hint = closest(key, valid) if valid else "it has none"
             raise UserError(f"{name} has no option {key!r}; {hint}.")
-        options[key] = yaml.safe_load(value)
+        options[key] = load_yaml(value)
     return options

@@ -52,7 +52,7 @@ class Subject:
 
     def logits(self, params: dict) -> jax.Array:
         """[2, 8, 17]."""
-        return self.pull(params, jnp.zeros_like(_targets_BTV()))[0]
+        return logits_of(self.cfg(), params)
 
     @cached_property
     def params(self) -> dict:
@@ -75,17 +75,24 @@ class Subject:
             params = jax.tree.map(_descend, params, grads)
         return jax.tree.map(jnp.asarray, params), seen
 
+    def is_scanned(self, cfg: ModelConfig) -> bool:
+        """Whether any layers of the model are."""
+        return any(self.kind.is_scanned(cfg, segment) for segment in self.kind.segments(cfg))
+
     def rows(self, tree: dict) -> dict[str, np.ndarray]:
         """The residual connection's parameters, or the rows of those that have any, by name."""
-        named = axes(abstract(self.cfg())).get("residual", {})
-        found = {}
-        for (path, leaf), (_, names) in zip(
-            jax.tree_util.tree_leaves_with_path(tree.get("residual", {})),
-            jax.tree_util.tree_leaves_with_path(named, is_leaf=lambda x: isinstance(x, tuple)),
-            strict=True,
-        ):
-            name = dotted(path)
-            if names and names[0] in (None, "sublayer", "layer"):
+        return self.all_rows({"residual": tree["residual"]} if "residual" in tree else {})
+
+    def all_rows(self, tree: dict) -> dict[str, np.ndarray]:
+        """The same of all parameters; the shared ones of layers are "layers.attn.q[0]"."""
+        found, names = {}, axes(abstract(self.cfg()))
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+            name, own = dotted(path), names
+            for part in path:
+                own = own[getattr(part, "key", getattr(part, "idx", None))]
+            name = name.removeprefix("residual.")
+            stacked = own and own[0] in (None, "sublayer", "layer") and path[0].key == "residual"
+            if stacked or path[0].key == "layers":
                 found |= {f"{name}[{i}]": np.asarray(row) for i, row in enumerate(leaf)}
             else:
                 found[name] = np.asarray(leaf)
@@ -93,8 +100,12 @@ class Subject:
 
     def excused(self, row: str) -> bool:
         """Whether nothing is declared to depend on a parameter or a row of it."""
-        idle = self.kind.idle(self.cfg())
-        return row in idle or row.split("[")[0] in idle
+        return any(named(row, name) for name in self.kind.idle(self.cfg()))
+
+
+def named(row: str, name: str) -> bool:
+    """Whether `name` is that row, or the parameter that it is a row of."""
+    return name in (row, row.split("[")[0])
 
 
 def dotted(path) -> str:
@@ -116,6 +127,11 @@ def pull_of(cfg: ModelConfig) -> Callable:
         return logits, back(cotangent)[0]
 
     return jax.jit(pull, compiler_options=QUICK)
+
+
+def logits_of(cfg: ModelConfig, params: dict) -> jax.Array:
+    """[2, 8, 17]."""
+    return pull_of(cfg)(params, np.zeros((2, 8, 17), np.float32))[0]
 
 
 @lru_cache(maxsize=8)
@@ -147,7 +163,7 @@ def loss(logits_BTV: jax.Array) -> float:
     return -float(jnp.mean(jnp.sum(_targets_BTV() * jax.nn.log_softmax(logits_BTV), -1)))
 
 
-def _targets_BTV() -> jax.Array:
+def _targets_BTV() -> np.ndarray:
     return np.eye(17, dtype=np.float32)[(np.asarray(tokens_BT()) + 1) % 17]
 
 

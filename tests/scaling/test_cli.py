@@ -39,6 +39,8 @@ def rows(run):
 def test_a_study_from_launch_to_plots(trained, command):
     _, run, log = trained
     assert "9 of 9 cells done, 0 failed" in log and "\x1b" not in log
+    commands = log[log.index("Next:") :].split("scaling ")[1:]
+    assert [text.split()[0] for text in commands] == ["results", "fit", "gap", "plot"]
     results = rows(run)
     assert list(results.columns) == list(COLUMNS)
     assert (results.status == "done").all() and len(results) == 9
@@ -69,8 +71,10 @@ def test_status_and_results(trained, command):
     assert "9 done, 0 running, 0 pending, 0 failed" in text
     before = (run / "results.csv").read_bytes()
     (run / "results.csv").unlink()
-    command("results", run)
+    text = command("results", run).stdout
     assert (run / "results.csv").read_bytes() == before
+    assert "less prenorm (nats)" in text and text.count("attnres_full") == 3
+    assert "One paired seed gives no interval" in text
 
 
 def test_launching_again_changes_nothing(trained, shared, command):

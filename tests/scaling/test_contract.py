@@ -80,6 +80,12 @@ for family in sorted({find(name).family for name in BUILT_IN}):
     globals()[f"Test{family.title().replace(' ', '')}"] = contract_of(family)
 
 
+@pytest.mark.parametrize("name", ["attnres_block", "value_residual"])
+def test_what_two_layers_do_not_scan_is_compared_in_four(name):
+    assert not Subject(name).is_scanned(Subject(name).shallow())
+    assert CHECKS["scan = unrolled"](Subject(name)).startswith("deviate by")
+
+
 @pytest.fixture(scope="module")
 def on_four_devices() -> dict[str, str]:
     """What the clause that needs several devices finds, in a process that has them."""

@@ -1,0 +1,186 @@
+"""L = E + A C^-alpha for one or several curves: floor and exponent free, pinned or shared."""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from analysis.convergence import Convergence, best, lowest
+from analysis.errors import Refusal, listed
+from analysis.logsum import Terms, minimise
+from analysis.objectives import LeastSquares, Objective
+
+Floor = float | str  # a number of nats that is pinned, "free" or "shared"
+AT_ZERO, AT_LEAST = 1e-3, 1 - 1e-3  # of the least loss: a floor out here is no floor
+
+
+@dataclass(frozen=True)
+class FloorLaw:
+    """L = E + A C^-alpha, C in PFLOP/s-days, L in nats.
+
+    `reducible` is A C^-alpha at the reference compute `at`: unlike A, it hardly depends on alpha.
+    """
+
+    name: str
+    E: float
+    A: float
+    alpha: float
+    at: float
+    reducible: float
+    rmse: float  # of ln L
+
+    def predict(self, pflops_days: np.ndarray) -> np.ndarray:
+        """Loss in nats."""
+        return self.E + self.A * np.asarray(pflops_days, float) ** -self.alpha
+
+    def compute(self, loss: float) -> float:
+        """PFLOP/s-days at which the law has this loss; inf at or below its floor."""
+        if loss <= self.E:
+            return float("inf")
+        return float(((loss - self.E) / self.A) ** (-1 / self.alpha))
+
+
+@dataclass(frozen=True)
+class FloorFits:
+    """Laws fitted together."""
+
+    laws: dict[str, FloorLaw]
+    floor: Floor
+    exponent: str  # "own" or "shared"
+    convergence: Convergence
+    dof: int  # points less parameters
+
+    def multiplier(self, base: str, variant: str, C: float) -> float:
+        """m(C) = C_base(L_variant(C)) / C."""
+        return self.laws[base].compute(float(self.laws[variant].predict(C))) / C
+
+    def to_dict(self) -> dict:
+        """Plain numbers, strings, lists and dicts, at full precision."""
+        return asdict(self)
+
+
+def fit_floors(
+    curves: dict[str, tuple[np.ndarray, np.ndarray]],
+    floor: Floor = 0.0,
+    exponent: str = "own",
+    objective: Objective | None = None,
+    at: float | None = None,
+) -> FloorFits:
+    """Fits all curves at once.
+
+    Args:
+      curves: name -> (C in PFLOP/s-days, loss in nats), one point a size.
+      floor: nats that every curve has, 0 for none; "free": one a curve; "shared": one for all.
+      exponent: "own" or "shared".
+      objective: log least squares by default.
+      at: reference compute; the geometric mean of all points by default.
+
+    Raises:
+      Refusal: "bad-option"; "too-few-points": not one point more than parameters; "floor-too-high":
+        a pinned floor at or above a loss; "floor-at-bound": a floor that is fitted ran to zero or
+        to the least loss, so the data do not determine it; "not-converged".
+    """
+    objective = objective or LeastSquares()
+    data = {k: (np.log(C), np.log(L)) for k, (C, L) in curves.items()}
+    x = np.concatenate([x for x, _ in data.values()])
+    y = np.concatenate([y for _, y in data.values()])
+    ln_at = float(x.mean() if at is None else np.log(at))
+    _check(floor, exponent, np.exp(y.min()))
+    owner = np.repeat(np.arange(len(data)), [len(x) for x, _ in data.values()])
+    terms, layout = _terms(x - ln_at, owner, len(data), floor, exponent)
+    dof = len(y) - len(terms.names)
+    if dof < 1:
+        raise Refusal(
+            "too-few-points",
+            f"{len(y)} points are given for {len(terms.names)} parameters "
+            f"({', '.join(terms.names)}); at least {len(terms.names) + 1} are needed. Pin the "
+            "floor, share it, or add sizes.",
+        )
+    what = f"L = E + A C^-alpha to {listed(data)}"
+    starts = _starts(data, ln_at, floor, layout, len(terms.names))
+    found = minimise(terms, y, objective, starts)
+    for (n_E, *_), (name, (_, own)) in zip(layout, data.items(), strict=True):
+        if n_E is not None:
+            _require_inside(np.exp(found.theta[lowest(found), n_E]), np.exp(own.min()), name)
+    theta, report = best(found, objective.name, what)
+    residuals = terms.ln_loss(theta) - y
+    laws = {}
+    for i, name in enumerate(data):
+        n_E, n_A, n_alpha = layout[i]
+        E = float(np.exp(theta[n_E])) if n_E is not None else float(floor)
+        reducible, alpha = float(np.exp(theta[n_A])), float(theta[n_alpha])
+        A = float(np.exp(theta[n_A] + alpha * ln_at))
+        rmse = float(np.sqrt(np.mean(residuals[owner == i] ** 2)))
+        laws[name] = FloorLaw(name, E, A, alpha, float(np.exp(ln_at)), reducible, rmse)
+    return FloorFits(laws, floor, exponent, report, dof)
+
+
+def _check(floor: Floor, exponent: str, least: float) -> None:
+    if exponent not in ("own", "shared"):
+        raise Refusal("bad-option", f"exponent is {exponent!r}; it must be own or shared.")
+    if isinstance(floor, str):
+        if floor not in ("free", "shared"):
+            raise Refusal("bad-option", f"floor is {floor!r}; give nats, free or shared.")
+    elif not 0 <= floor < least:
+        raise Refusal(
+            "floor-too-high",
+            f"The floor is pinned at {floor:g} nats, and the least loss is {least:.4g}; it must "
+            "be 0 or more, and below every loss.",
+        )
+
+
+def _require_inside(E: float, least: float, name: str) -> None:
+    side = "zero" if AT_ZERO * least > E else "the least loss" if AT_LEAST * least < E else None
+    if side:
+        raise Refusal(
+            "floor-at-bound",
+            f"The floor of '{name}' ran to {side} ({E:.3g} nats, least loss {least:.4g}): the "
+            "points do not determine it. Pin it, share it between variants, or widen the range "
+            "of compute.",
+        )
+
+
+def _terms(x, owner, n_curves: int, floor: Floor, exponent: str):
+    """The design, and of each curve the columns of (ln E or None, ln A', alpha)."""
+    columns = {}
+
+    def column(name: str) -> int:
+        return columns.setdefault(name, len(columns))
+
+    layout = []
+    for i in range(n_curves):
+        fitted = {"free": f"E_{i}", "shared": "E"}.get(floor if isinstance(floor, str) else "")
+        shared = exponent == "shared"
+        layout.append((
+            column(fitted) if fitted else None, column(f"A_{i}"),
+            column("alpha" if shared else f"alpha_{i}"),
+        ))  # fmt: skip
+    Z, offset = np.zeros((2, len(x), len(columns))), np.zeros((2, len(x)))
+    if not isinstance(floor, str):
+        offset[0] = np.log(floor) if floor > 0 else -np.inf
+    for i, (n_E, n_A, n_alpha) in enumerate(layout):
+        mine = owner == i
+        Z[1, mine, n_A] = 1
+        Z[1, mine, n_alpha] = -x[mine]
+        if n_E is not None:
+            Z[0, mine, n_E] = 1
+    return Terms(Z, offset, tuple(columns)), layout
+
+
+def _starts(data, ln_at: float, floor: Floor, layout, n_parameters: int) -> np.ndarray:
+    """Lines of ln (L - E) on ln C, flatter and steeper ones, for floors E below the least loss."""
+    shares = (0.05, 0.3, 0.5, 0.7, 0.85, 0.95) if isinstance(floor, str) else (None,)
+    least = min(y.min() for _, y in data.values())
+    starts = []
+    for share in shares:
+        for tilt in (1.0, 0.5, 2.0):
+            theta = np.zeros(n_parameters)
+            for (x, y), (n_E, n_A, n_alpha) in zip(data.values(), layout, strict=True):
+                E = floor if share is None else share * np.exp(least)
+                z = np.log(np.exp(y) - E)
+                slope = np.cov(x, z)[0, 1] / np.var(x, ddof=1)
+                theta[n_alpha] = -slope * tilt
+                theta[n_A] = z.mean() + slope * tilt * (ln_at - x.mean())
+                if n_E is not None:
+                    theta[n_E] = np.log(E)
+            starts.append(theta)
+    return np.array(starts)

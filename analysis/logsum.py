@@ -1,0 +1,143 @@
+"""Laws whose loss is a sum of positive terms, each a power of what was varied: one fitter for all.
+
+    ln L = ln sum_k exp(offset_k + Z_k theta)
+
+L = A C^-alpha is one term, a floor E is one more (Z = 1, theta = ln E), L(N, D) has three; an
+exponent that variants share is one column of Z for all their points. In theta, ln L is convex and
+its derivatives are those of a log-sum-exp, so that Newton's method needs neither scaled parameters
+nor numerical gradients. All starts, and all resamples of a bootstrap, are solved at once.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.objectives import Huber, LeastAbsolute, Objective
+
+MAX_STEPS = 400
+# The gradient is compared with what it would be if no residuals cancelled.
+GRADIENT_TOLERANCE = 1e-7
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The design of a law. Z: [n_terms, n_points, n_parameters]; offset: [n_terms, n_points].
+
+    An offset of -inf takes a term out of a point's sum, as other variants' floors are.
+    """
+
+    Z: np.ndarray
+    offset: np.ndarray
+    names: tuple[str, ...]  # of the parameters
+
+    def ln_loss(self, theta: np.ndarray) -> np.ndarray:
+        """[..., n_points] at theta [..., n_parameters]."""
+        return _logsumexp(self._exponents(theta))
+
+    def _exponents(self, theta: np.ndarray) -> np.ndarray:
+        return np.einsum("knp,...p->...kn", self.Z, theta, optimize=True) + self.offset
+
+
+@dataclass(frozen=True)
+class Solutions:
+    """Where Newton's method ended, for each start or resample. Leading axis: starts."""
+
+    theta: np.ndarray  # [n_starts, n_parameters]
+    objective: np.ndarray  # [n_starts], sum over points
+    gradient: np.ndarray  # [n_starts], largest component relative to its sum without signs
+    converged: np.ndarray  # [n_starts], of bool
+
+
+def minimise(
+    terms: Terms, y: np.ndarray, objective: Objective, starts: np.ndarray, weights=None
+) -> Solutions:
+    """From every start, the least sum of weights * objective(fitted ln L - y).
+
+    Args:
+      y: ln L, [n_points], or [n_starts, n_points] where every start has data of its own.
+      starts: [n_starts, n_parameters].
+      weights: like y; all one by default.
+    """
+    y = np.broadcast_to(y, (len(starts), terms.Z.shape[1]))
+    w = objective.weights(y) * (1 if weights is None else weights)
+    theta = np.array(starts, float)
+    if isinstance(objective, LeastAbsolute):
+        for delta in 10.0 ** np.arange(-2, -9.5, -0.5):
+            theta = _newton(terms, y, w, Huber(delta), theta).theta
+        r = terms.ln_loss(theta) - y
+        last = _newton(terms, y, w, Huber(1e-9), theta, steps=0)
+        return Solutions(theta, (w * np.abs(r)).sum(-1), last.gradient, last.converged)
+    return _newton(terms, y, w, objective, theta)
+
+
+def _newton(terms, y, w, objective: Objective, theta, steps: int = MAX_STEPS):
+    """Damped: a step must make the sum smaller; what is concave is turned round."""
+    theta = theta.copy()
+    damping = np.full(len(theta), 1e-3)
+    value, g, H, relative = _derivatives(terms, y, w, objective, theta)
+    active = np.flatnonzero(relative > GRADIENT_TOLERANCE)
+    for _ in range(steps):
+        if not len(active):
+            break
+        step = _step(g[active], H[active], damping[active])
+        trial = theta[active] + step
+        new = _derivatives(terms, y[active], w[active], objective, trial)
+        better = new[0] < value[active]  # also false for a NaN
+        kept = active[better]
+        theta[kept] = trial[better]
+        gained = value[kept] - new[0][better]
+        for old, fresh in zip((value, g, H, relative), new, strict=True):
+            old[kept] = fresh[better]
+        damping[active] = np.where(better, damping[active] / 8, damping[active] * 4)
+        damping = np.clip(damping, 1e-14, None)
+        done = relative[active] <= GRADIENT_TOLERANCE
+        done |= damping[active] > 1e10  # nothing smaller is to be had in floating point
+        tiny = np.zeros(len(active), bool)
+        tiny[better] = gained <= 1e-15 * np.abs(value[kept])
+        active = active[~(done | tiny)]
+    return Solutions(theta, value, relative, relative <= 1e3 * GRADIENT_TOLERANCE)
+
+
+def _step(g: np.ndarray, H: np.ndarray, damping: np.ndarray) -> np.ndarray:
+    """-(|H| + damping * diagonal)^-1 g, in units in which the diagonal is one."""
+    scale = np.sqrt(np.maximum(np.abs(np.einsum("bpp->bp", H)), 1e-30))
+    values, vectors = np.linalg.eigh(H / scale[:, :, None] / scale[:, None, :])
+    size = np.abs(values) + damping[:, None]
+    along = np.einsum("bqp,bq->bp", vectors, g / scale)
+    return -np.einsum("bqp,bp->bq", vectors, along / size) / scale
+
+
+def _derivatives(terms: Terms, y, w, objective, theta):
+    """The sum, its gradient [n, p], its Hessian [n, p, p] and the gradient's relative size [n]."""
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        t = terms._exponents(theta)
+        f = _logsumexp(t)
+        share = np.exp(t - f[:, None])
+        share[~np.isfinite(share)] = 0.0
+        r = f - y
+        slope, curvature = w * objective.slope(r), w * objective.curvature(r)
+        J = np.einsum("bkn,knp->bnp", share, terms.Z, optimize=True)
+        g = np.einsum("bn,bnp->bp", slope, J)
+        # d2f = sum_k share_k Z_k Z_k' - J J'
+        H = np.einsum("bn,bnp,bnq->bpq", curvature - slope, J, J, optimize=True)
+        for Z, s in zip(terms.Z, np.moveaxis(share, 1, 0), strict=True):
+            H += ((slope * s) @ _outer(Z)).reshape(H.shape)
+        without_signs = np.einsum("bn,bnp->bp", np.abs(slope), np.abs(J))
+        relative = (np.abs(g) / np.maximum(without_signs, 1e-300)).max(axis=1)
+        value = (w * objective.value(r)).sum(axis=1)
+        relative = np.where(np.isfinite(value), relative, np.inf)
+        # A perfect fit leaves rounding errors, whose directions mean nothing.
+        relative = np.where(value <= 1e-28 * w.sum(axis=1), 0.0, relative)
+    H[~np.isfinite(H)] = 0.0
+    return value, np.nan_to_num(g), H, relative
+
+
+def _outer(Z: np.ndarray) -> np.ndarray:
+    """[n_points, p * p]."""
+    return np.einsum("np,nq->npq", Z, Z).reshape(len(Z), -1)
+
+
+def _logsumexp(t: np.ndarray) -> np.ndarray:
+    """Over the terms, axis -2."""
+    top = t.max(axis=-2, keepdims=True)
+    return (top + np.log(np.exp(t - top).sum(axis=-2, keepdims=True)))[..., 0, :]

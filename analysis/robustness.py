@@ -1,0 +1,124 @@
+"""How far a multiplier moves when what it rests on is changed: sizes, floor, the clock."""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pandas as pd
+
+from analysis.cells import Pairs, pair, require_loaded
+from analysis.errors import Refusal
+from analysis.floor import Floor, fit_floors
+from analysis.multiplier import multiplier
+from analysis.shift import shared_exponent_shift
+from analysis.stats import Estimate, mean_interval
+from analysis.table import baseline as baseline_of
+from analysis.table import require_variant
+
+PINNED = (0.6, 0.8)  # of the least loss
+
+
+@dataclass(frozen=True)
+class FloorSensitivity:
+    """m at one compute under one assumption on E."""
+
+    floor: str  # "0", "free", "shared" or nats
+    multiplier: float | None
+    refused: str | None  # why there is none
+
+
+@dataclass(frozen=True)
+class Robustness:
+    """What a reviewer would change about a multiplier."""
+
+    variant: str
+    baseline: str
+    at: float  # PFLOP/s-days, of the floors
+    left_out: dict[str, float]  # size -> the shared-exponent multiplier without it
+    floors: tuple[FloorSensitivity, ...]  # each curve with its own exponent
+    single_scale: float  # from the largest size alone, at the baseline's slope
+    wall_clock: Estimate | None  # seconds instead of FLOPs; None where they are not recorded
+
+    def to_dict(self) -> dict:
+        """Plain numbers, strings, lists and dicts, at full precision."""
+        return asdict(self)
+
+
+def robustness(
+    df: pd.DataFrame,
+    variant: str,
+    baseline: str | None = None,
+    at: float | None = None,
+    level: float = 0.95,
+) -> Robustness:
+    """Leave-one-size-out, the floor, the largest size alone, and seconds instead of FLOPs.
+
+    Args:
+      df, variant, baseline, at, level: as of `analysis.multiplier`.
+
+    Raises:
+      Refusal: those of `analysis.multiplier`.
+    """
+    require_loaded(df)
+    m = multiplier(df, variant, baseline, at, level)
+    pairs = pair(df, [baseline_of(df, baseline), require_variant(df, variant)])
+    return Robustness(
+        variant=m.variant,
+        baseline=m.baseline,
+        at=m.at,
+        left_out=_left_out(pairs, m.baseline, m.variant, level),
+        floors=_floors(pairs, m.baseline, m.variant, m.at),
+        single_scale=m.by_size[-1].value,
+        wall_clock=_wall_clock(df, m.shared, m.baseline, m.variant),
+    )
+
+
+def _left_out(pairs: Pairs, base: str, variant: str, level: float) -> dict[str, float]:
+    """Empty where only three sizes are shared: two points fix a law."""
+    if len(pairs.sizes) < 4:
+        return {}
+    x_b, x_v = pairs.ln_compute[base], pairs.ln_compute[variant]
+    y_b, y_v = pairs.ln_loss(base), pairs.ln_loss(variant)
+    found = {}
+    for i, size in enumerate(pairs.sizes):
+        kept = np.arange(len(pairs.sizes)) != i
+        shift = shared_exponent_shift(x_b[kept], y_b[kept], x_v[kept], y_v[kept], level)
+        found[size] = float(np.exp(shift.ln_m.value))
+    return found
+
+
+def _floors(pairs: Pairs, base: str, variant: str, at: float) -> tuple[FloorSensitivity, ...]:
+    curves = {v: (np.exp(pairs.ln_compute[v]), np.exp(pairs.ln_loss(v))) for v in (base, variant)}
+    least = min(float(loss.min()) for _, loss in curves.values())
+    pinned: list[Floor] = [0.0, *(round(share * least, 2) for share in PINNED)]
+    rows = []
+    for floor in [*pinned, "shared", "free"]:
+        name = floor if isinstance(floor, str) else f"{floor:g}"
+        try:
+            value = fit_floors(curves, floor).multiplier(base, variant, at)
+            rows.append(FloorSensitivity(name, value, None))
+        except Refusal as reason:
+            rows.append(FloorSensitivity(name, None, str(reason)))
+    return tuple(rows)
+
+
+def _wall_clock(df: pd.DataFrame, flops: Estimate, base: str, variant: str) -> Estimate | None:
+    """m times the variant's FLOPs a second over the baseline's, both measured, paired by size.
+
+    The baseline would need m C FLOPs, which take it m C / rate_base; the variant took C /
+    rate_variant. The two relative errors are independent and add in squares.
+    """
+    if "train_seconds" not in df:
+        return None
+    runs = df[df["variant"].isin((base, variant))]
+    seconds = pd.to_numeric(runs["train_seconds"], errors="coerce")
+    if not (np.isfinite(seconds) & (seconds > 0)).all():
+        return None
+    rate = np.log(runs["train_flops"] / seconds)
+    by_size = rate.groupby([runs["variant"], runs["size"]]).mean().unstack(0).dropna()
+    if len(by_size) < 2:
+        return None
+    ratio = mean_interval((by_size[variant] - by_size[base]).to_numpy(), flops.level)
+    value = np.log(flops.value) + ratio.value
+    low = np.hypot(np.log(flops.value / flops.low), ratio.value - ratio.low)
+    high = np.hypot(np.log(flops.high / flops.value), ratio.high - ratio.value)
+    return Estimate(value, value - low, value + high, flops.level).exp()
