@@ -11,13 +11,18 @@ Needs numpy, scipy, pandas and matplotlib only; it reads files and never imports
 from analysis.differences import differences
 from analysis.errors import Refusal
 from analysis.fit import fit
+from analysis.floor import fit_floors
 from analysis.gap import gap
+from analysis.holdout import holdout
 from analysis.multiplier import multiplier
+from analysis.robustness import robustness
+from analysis.surface import fit_surface
 from analysis.table import load
 
 _PLOTS = ("gap_by_size", "loss_curves", "loss_vs_compute", "multipliers_by_size")
 
-__all__ = ["Refusal", "differences", "fit", "gap", "load", "multiplier", *_PLOTS]
+__all__ = ["Refusal", "differences", "fit", "fit_floors", "fit_surface", "gap", "holdout", "load"]
+__all__ += ["multiplier", "robustness", *_PLOTS]
 
 
 def __getattr__(name: str):

@@ -1,9 +1,12 @@
 """Multipliers from printed coefficients, and how far their rounding alone can move them."""
 
 import itertools
+import json
 import math
+from dataclasses import asdict, dataclass
 
 from analysis.errors import Refusal
+from analysis.reading import PUBLISHED
 
 
 def multiplier_from_coefficients(
@@ -43,3 +46,41 @@ def rounding_box(
     corners = itertools.product(*((p - h, p + h) for p, h in zip(printed, halves, strict=True)))
     values = [multiplier_from_coefficients(*corner, C) for corner in corners]
     return min(values), max(values)
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What a paper's printed laws say of a variant, and what their rounding leaves open."""
+
+    variant: str
+    value: float  # m at `at`
+    low: float  # of all laws that round to the printed ones
+    high: float
+    at: float  # PFLOP/s-days
+    source: str
+
+    def to_dict(self) -> dict:
+        """Plain numbers and strings."""
+        return asdict(self)
+
+
+def printed_multipliers(table: str, baseline: str) -> list[Printed]:
+    """Of a published table, if its paper prints laws for the baseline and others; else none.
+
+    Args:
+      table: name of a table that ships with the package, such as "attnres_table2".
+    """
+    path = PUBLISHED / f"{table}.json"
+    if not path.is_file():
+        return []
+    about = json.loads(path.read_text(encoding="utf-8"))
+    laws, digits = about["laws"], (about["decimals"],) * 2
+    base = laws.pop(baseline, None)
+    if base is None:
+        return []
+    found = []
+    for variant, law in laws.items():
+        printed = (base["A"], base["alpha"], law["A"], law["alpha"], about["at"])
+        value, box = multiplier_from_coefficients(*printed), rounding_box(*printed, *digits)
+        found.append(Printed(variant, value, *box, about["at"], about["source"]))
+    return found

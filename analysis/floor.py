@@ -10,7 +10,7 @@ from analysis.logsum import Terms, minimise
 from analysis.objectives import LeastSquares, Objective
 
 Floor = float | str  # a number of nats that is pinned, "free" or "shared"
-AT_ZERO, AT_LEAST = 1e-3, 1 - 1e-3  # of the least loss: a floor out here is no floor
+AT_ZERO, AT_LEAST = 1e-2, 1 - 1e-3  # of the least loss: a floor out here is no floor
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ class Holdout:
     n_held_out: int
     n_fitted: int  # sizes a variant, at least
     predictions: tuple[Prediction, ...]
+    predictors: tuple[str, ...]
     mean_error: dict[str, float]  # predictor -> mean absolute relative error
     refusals: dict[str, str]  # "variant: predictor" -> why there is no such law
 
@@ -94,6 +95,6 @@ def holdout(df: pd.DataFrame, n_largest: int = 2) -> Holdout:
     names = [*LAWS, *TRIVIAL]
     found = {n: [abs(p.errors[n]) for p in predictions if n in p.errors] for n in names}
     return Holdout(
-        n_largest, min(fitted), tuple(predictions),
+        n_largest, min(fitted), tuple(predictions), tuple(names),
         {n: float(np.mean(errors)) for n, errors in found.items() if errors}, refusals,
     )  # fmt: skip

@@ -4,11 +4,14 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from analysis.coefficients import Printed
 from analysis.differences import Difference
 from analysis.errors import Refusal, listed
 from analysis.fit import Fits
 from analysis.gap import Gap
+from analysis.holdout import Holdout
 from analysis.multiplier import Multiplier
+from analysis.robustness import Robustness
 from analysis.stats import Estimate
 
 
@@ -133,6 +136,83 @@ def multiplier_notes(multipliers: list[Multiplier]) -> list[str]:
         if m.extrapolation:
             notes.append(f"Extrapolates: {m.extrapolation}.")
     return notes
+
+
+def robustness_rows(found: list[Robustness]) -> list[dict[str, str]]:
+    """One row a variant: without a size, under each floor, at the largest size, by the clock."""
+    return [
+        {
+            "variant": r.variant,
+            "leaving one size out": _range(r.left_out.values()),
+            **{f"E = {f.floor}": _value(f.multiplier) for f in r.floors},
+            "largest alone": f"{r.single_scale:.2f}x",
+            **({"by the clock": number(r.wall_clock, unit="x")} if r.wall_clock else {}),
+        }
+        for r in found
+    ]
+
+
+def _value(multiplier: float | None) -> str:
+    return "-" if multiplier is None else f"{multiplier:.2f}x"
+
+
+def _range(values: Iterable[float]) -> str:
+    values = list(values)
+    return f"{min(values):.2f} to {max(values):.2f}" if values else "-"
+
+
+def robustness_notes(found: list[Robustness]) -> list[str]:
+    """What the columns are, and why some are empty."""
+    if not found:
+        return []
+    notes = [
+        "E: floors of both curves, in nats, each curve with its own exponent, at "
+        f"{found[0].at:.3g} PFsd. Largest alone: the largest size's gap at the baseline's slope, "
+        "as of a study with one size."
+    ]
+    if any(r.wall_clock for r in found):
+        notes.append(
+            "By the clock: the multiplier times the variant's training FLOPs a second over the "
+            "baseline's, on the hardware that the runs had."
+        )
+    for r in found:
+        refused = {f.floor: f.refused for f in r.floors if f.refused}
+        notes += [f"{r.variant}, E = {floor}: {reason}" for floor, reason in refused.items()]
+    return notes
+
+
+def printed_sentence(p: Printed) -> str:
+    """What a paper's own coefficients give."""
+    return (
+        f"{p.variant}: the printed coefficients ({p.source}) give {p.value:.2f}x at {p.at:g} PFsd; "
+        f"their rounding alone spans {p.low:.2f} to {p.high:.2f}."
+    )
+
+
+def holdout_rows(h: Holdout) -> list[dict[str, str]]:
+    """One row a held-out point: measured loss, and each predictor's error."""
+    return [
+        {
+            "variant": p.variant,
+            "size": p.size,
+            "PFsd": f"{p.pflops_days:.3g}",
+            "loss": f"{p.measured:.4f}",
+            **{
+                name: f"{p.errors[name]:+.2%}" if name in p.errors else "-" for name in h.predictors
+            },
+        }
+        for p in h.predictions
+    ]
+
+
+def holdout_notes(h: Holdout) -> list[str]:
+    """Mean errors, best first, and the laws that there were not."""
+    ranked = sorted(h.mean_error.items(), key=lambda item: item[1])
+    notes = [
+        f"Laws fitted without the {h.n_held_out} largest sizes ({h.n_fitted} are left). Mean "
+        "absolute error: " + ", ".join(f"{name} {error:.2%}" for name, error in ranked) + "."
+    ]
+    return notes + [f"{name}: {reason}" for name, reason in h.refusals.items()]
 
 
 def difference_rows(rows: list[Difference], baseline: str) -> list[dict[str, str]]:

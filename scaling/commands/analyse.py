@@ -26,6 +26,10 @@ At = Annotated[
     float | None, typer.Option(help="Compute in PFLOP/s-days at which to report loss, multiplier.")
 ]
 Out = Annotated[Path | None, typer.Option(help="Directory for the plots.")]
+HoldOut = Annotated[
+    str | None,
+    typer.Option(help="largest:N predicts each variant's N largest sizes from the others."),
+]
 MixedData = Annotated[
     bool, typer.Option("--allow-mixed-data", help="Fit runs with different data fingerprints.")
 ]
@@ -36,11 +40,16 @@ def fit(
     as_json: Json = False,
     baseline: Baseline = None,
     at: At = None,
+    holdout: HoldOut = None,
     allow_mixed_data: MixedData = False,
 ) -> None:
     """Fit a power law a variant and report compute multipliers with paired intervals."""
     from analysis import fit as fit_laws
-    from analysis import load, render
+    from analysis import holdout as hold_out
+    from analysis import load, render, robustness
+    from analysis.coefficients import printed_multipliers
+
+    n_held_out = _held_out(holdout)
 
     df, baseline = (
         load(source, allow_mixed_data=allow_mixed_data),
@@ -48,10 +57,17 @@ def fit(
     )
     fits = fit_laws(df, baseline=baseline, at=at)
     multipliers, refusals = _multipliers(df, fits, at)
-    options = {"baseline": baseline, "at": at, "allow_mixed_data": allow_mixed_data}
+    moved = [robustness(df, m.variant, fits.baseline, at) for m in multipliers]
+    printed = printed_multipliers(source, fits.baseline) if fits.baseline else []
+    held = hold_out(df, n_held_out) if n_held_out else None
+    options = {"baseline": baseline, "at": at, "holdout": holdout}
+    options["allow_mixed_data"] = allow_mixed_data
     document = _document(df, options) | {
         "fits": fits.to_dict(),
         "multipliers": {m.variant: m.to_dict() for m in multipliers},
+        "robustness": {r.variant: r.to_dict() for r in moved},
+        "printed": {p.variant: p.to_dict() for p in printed},
+        "holdout": held and held.to_dict(),
         "refusals": {v: {"code": r.code, "message": str(r)} for v, r in refusals.items()},
     }
     written = _write_json(source, "fits.json", document)
@@ -66,7 +82,14 @@ def fit(
         print_rows(f"Compute multipliers over {fits.baseline}", render.multiplier_rows(multipliers))
     say([render.multiplier_verdict(m) for m in multipliers], bold=True)
     say([render.refusal_verdict(v, r) for v, r in refusals.items()], bold=True)
+    say([render.printed_sentence(p) for p in printed])
     say(render.multiplier_notes(multipliers))
+    if moved:
+        print_rows("How far the multipliers move", render.robustness_rows(moved))
+        say(render.robustness_notes(moved))
+    if held:
+        print_rows("The largest sizes, predicted", render.holdout_rows(held))
+        say(render.holdout_notes(held))
     if written:
         say([f"Wrote {written}"])
 
@@ -126,6 +149,18 @@ def plot(
         typer.echo(path)
     for name, reason in skipped.items():
         typer.echo(f"No {name}: {reason}", err=True)
+
+
+def _held_out(holdout: str | None) -> int:
+    """N of largest:N; 0 where nothing is held out."""
+    from scaling.errors import UserError
+
+    if holdout is None:
+        return 0
+    kind, _, number = holdout.partition(":")
+    if kind != "largest" or not number.isdecimal() or int(number) < 1:
+        raise UserError(f"--holdout {holdout!r} must be largest:N, N sizes of each, as largest:2.")
+    return int(number)
 
 
 def _multipliers(df, fits, at):

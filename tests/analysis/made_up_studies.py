@@ -1,4 +1,4 @@
-"""Made-up studies with known truth, and the one published table under a second convention."""
+"""Made-up studies with known truth."""
 
 import numpy as np
 import pandas as pd
@@ -31,17 +31,3 @@ def study(
                 rows.append((variant, f"S{j}", seed, loss, c * FLOP, "train_flops"))
     columns = ["variant", "size", "seed", "loss", "train_flops", "flops_convention"]
     return load(pd.DataFrame(rows, columns=columns))
-
-
-def table2_with_attention() -> pd.DataFrame:
-    """AttnRes Table 2 with causal attention counted: MLA every 4th block, KDA in the others.
-
-    Forward FLOPs a token of MLA: T H (192 + 128); of KDA: H (6 d^2 + 3 c d + c^2), d 128, chunk 64.
-    """
-    df = load("attnres_table2")
-    N, D, L, H = (df[c] for c in ("n_params_non_embedding", "tokens", "n_blocks", "n_heads"))
-    mla = 8192 * H * (192 + 128) * L / 4
-    kda = H * (6 * 128**2 + 3 * 64 * 128 + 64**2) * L * 3 / 4
-    flops = D * (6.0 * N + 3 * (mla + kda))
-    df = df.drop(columns="pflops_days").assign(train_flops=flops, flops_convention="attention")
-    return load(df)

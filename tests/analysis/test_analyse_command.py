@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from analysis import Refusal, fit, gap, load, multiplier, render
 from scaling.commands import analyse
+from scaling.errors import UserError
 
 THREE = {"prenorm": 1.0, "attnres_block": 1.2, "attnres_full": 1.3}
 
@@ -44,11 +45,28 @@ def run(tmp_path):
 
 def test_fit_prints_values_intervals_and_what_they_are(invoke):
     out = invoke("fit", "attnres_table2")
-    assert "1.8622" in out and "[1.8533, 1.8711]" in out
-    assert "FLOP convention: 6nd" in out
+    assert "1.8863" in out and "[1.8762, 1.8964]" in out
+    assert "FLOP convention: 6nd + attention" in out
     assert "5 sizes, 1 seed a size, 20 runs" in out
-    assert "1.24x [1.19, 1.29] the compute" in " ".join(out.split())
+    text = " ".join(out.split())
+    assert "1.23x [1.18, 1.28] the compute" in text
+    assert "1.22 1.21 1.21 1.22 1.31" in text
+    assert "give 1.25x at 5.6 PFsd; their rounding alone spans 1.20 to 1.31" in text
+    assert "1.21 to 1.24 1.27x 1.30x 1.33x 1.29x 1.35x 1.31x" in text  # what moves it
     assert max(map(len, out.splitlines())) <= 100
+
+
+def test_held_out_sizes_are_predicted(invoke, run):
+    out = invoke("fit", run, "--holdout", "largest:1")
+    assert "The largest sizes, predicted" in out and max(map(len, out.splitlines())) <= 100
+    held = json.loads((run / "fits.json").read_text())["holdout"]
+    assert len(held["predictions"]) == 3 and held["n_fitted"] == 4
+
+
+@pytest.mark.parametrize("words", ["largest", "largest:0", "smallest:2", "largest:two"])
+def test_a_holdout_that_is_none_is_named(invoke, words):
+    with pytest.raises(UserError, match="must be largest:N"):
+        invoke("fit", "attnres_table2", "--holdout", words)
 
 
 def test_fit_writes_fits_next_to_the_results(invoke, run):

@@ -85,7 +85,7 @@ def test_to_dict_survives_json():
     again = json.loads(json.dumps(fits.to_dict(), allow_nan=False))
     assert again["laws"]["prenorm"]["alpha"]["value"] == fits.laws["prenorm"].alpha.value
     assert again["baseline"] == "prenorm"
-    assert again["flops_convention"] == "6nd"
+    assert again["flops_convention"] == "6nd + attention"
 
 
 def test_t_quantile_against_tables():

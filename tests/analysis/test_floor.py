@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from made_up_studies import table2_with_attention
 from scipy.optimize import least_squares
 from shared_data import read
 
-from analysis import fit
+from analysis import fit, load
 from analysis.errors import Refusal
 from analysis.floor import fit_floors
 from analysis.objectives import LeastAbsolute, LossLeastSquares
@@ -42,7 +41,7 @@ def test_shared_floor_and_exponent():
 
 
 def table2():
-    df = table2_with_attention()
+    df = load("attnres_table2")
     return {
         v: tuple(df[df["variant"] == v][["pflops_days", "loss"]].to_numpy().T)
         for v in ("prenorm", "attnres_block")
@@ -50,7 +49,7 @@ def table2():
 
 
 def test_without_a_floor_it_is_the_line_in_logs():
-    laws, again = fit(table2_with_attention()).laws, fit_floors(table2())
+    laws, again = fit(load("attnres_table2")).laws, fit_floors(table2())
     for name, law in again.laws.items():
         assert pytest.approx(laws[name].A.value, rel=1e-7) == law.A
         assert law.alpha == pytest.approx(laws[name].alpha.value, rel=1e-6)

@@ -1,13 +1,11 @@
 """Published numbers, and re-analyses of them, that this package must reproduce."""
 
-from pathlib import Path
-
 import numpy as np
-import pandas as pd
 import pytest
-from made_up_studies import table2_with_attention
+from shared_data import read
 
 from analysis import Refusal, fit, gap, load, multiplier
+from analysis.coefficients import printed_multipliers
 from analysis.multiplier import multiplier_from_coefficients, rounding_box
 
 
@@ -16,7 +14,7 @@ def rounded(values, digits):
 
 
 def test_table2_power_laws_under_6nd():
-    laws = fit(load("attnres_table2")).laws
+    laws = fit(load("attnres_table2_6nd")).laws
     got = {v: (round(law.A.value, 4), round(law.alpha.value, 4)) for v, law in laws.items()}
     assert got["prenorm"] == (1.8622, 0.0549)
     assert got["attnres_block"] == (1.8411, 0.0565)
@@ -25,10 +23,21 @@ def test_table2_power_laws_under_6nd():
 
 
 def test_table2_power_laws_with_attention_flops():
-    laws = fit(table2_with_attention()).laws
+    laws = fit(load("attnres_table2")).laws
     assert round(laws["prenorm"].A.value, 4) == 1.8863
     assert rounded([law.alpha.value for law in laws.values()][:3], 4) == [0.0565, 0.0581, 0.0574]
     assert laws["prenorm"].pflops_days[-1] == pytest.approx(5.26, abs=0.005)
+
+
+def test_the_compute_of_table2_is_that_of_its_formula():
+    """Of MLA: T H (192 + 128) forward FLOPs a token; of KDA: H (6 d^2 + 3 c d + c^2)."""
+    df, plain = load("attnres_table2"), load("attnres_table2_6nd")
+    N, D, L, H = (df[c] for c in ("n_params_non_embedding", "tokens", "n_blocks", "n_heads"))
+    mla = 8192 * H * (192 + 128) * L / 4
+    kda = H * (6 * 128**2 + 3 * 64 * 128 + 64**2) * L * 3 / 4
+    np.testing.assert_allclose(df["train_flops"], D * (6.0 * N + 3 * (mla + kda)), rtol=1e-12)
+    np.testing.assert_allclose(plain["train_flops"], 6.0 * N * D, rtol=1e-6)
+    assert (df["loss"] == plain["loss"]).all()
 
 
 @pytest.mark.parametrize(
@@ -39,14 +48,14 @@ def test_table2_power_laws_with_attention_flops():
     ],
 )
 def test_table2_multipliers_with_attention_flops(variant, by_size, shared, separate):
-    m = multiplier(table2_with_attention(), variant)
+    m = multiplier(load("attnres_table2"), variant)
     assert rounded([s.value for s in m.by_size], 3) == by_size
     assert rounded([m.shared.value, m.shared.low, m.shared.high], 3) == list(shared)
     assert round(m.separate.value, 3) == separate
 
 
 def test_table2_block_multiplier_at_its_largest_run_under_6nd():
-    m = multiplier(load("attnres_table2"), "attnres_block")
+    m = multiplier(load("attnres_table2_6nd"), "attnres_block")
     assert round(m.separate.value, 3) == 1.283
     assert m.at == pytest.approx(4.3633, abs=1e-4)
     assert m.extrapolates and "attnres_block" in m.extrapolation
@@ -91,6 +100,15 @@ def test_rounding_alone_moves_the_published_multiplier():
     assert rounded([low, high], 3) == [1.203, 1.307]
 
 
+def test_what_the_paper_prints_comes_with_its_table():
+    found = {p.variant: p for p in printed_multipliers("attnres_table2", "prenorm")}
+    assert set(found) == {"attnres_block", "attnres_full"}
+    block = found["attnres_block"]
+    assert rounded([block.value, block.low, block.high], 3) == [1.254, 1.203, 1.307]
+    assert printed_multipliers("attnres_table2", "mhc_lite") == []
+    assert printed_multipliers("runs/demo", "prenorm") == []
+
+
 def test_rounding_box_encloses_random_unrounded_coefficients():
     rng = np.random.default_rng(0)
     printed = np.array([1.891, 0.057, 1.870, 0.058])
@@ -102,11 +120,8 @@ def test_rounding_box_encloses_random_unrounded_coefficients():
 @pytest.fixture
 def porian():
     """IsoFLOP optima of Porian et al. 2024, arXiv 2406.19146, as a results table."""
-    path = Path(__file__).parents[3] / "shared" / "data" / "porian_2024" / "optimal_pairs.csv"
-    if not path.is_file():
-        pytest.skip("shared/data/porian_2024 is not beside the repository")
     names = {"experiment": "variant", "loss_opt": "loss", "flops": "train_flops"}
-    return pd.read_csv(path).rename(columns=names)[list(names.values())]
+    return read("porian_2024/optimal_pairs.csv").rename(columns=names)[list(names.values())]
 
 
 TUNED, COSINE = "rw|tuned|short|const|standard|val", "rw|base|short|chinchilla|standard|val"

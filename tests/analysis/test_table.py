@@ -28,7 +28,7 @@ def refused(source, **kwargs) -> Refusal:
 
 
 def test_published_table():
-    df = load("attnres_table2")
+    df = load("attnres_table2_6nd")
     assert list(df.columns[:6]) == ["variant", "size", "seed", "loss", "train_flops", "pflops_days"]
     assert list(df["variant"].unique()) == ["prenorm", "attnres_block", "attnres_full", "mhc_lite"]
     expected = 6.0 * df["n_params_non_embedding"] * df["tokens"]
@@ -83,7 +83,7 @@ def test_loading_a_loaded_table_changes_nothing():
     df = load("attnres_table2")
     again = load(df)
     pd.testing.assert_frame_equal(again, df)
-    assert again.attrs["flops_convention"] == "6nd"
+    assert again.attrs["flops_convention"] == "6nd + attention"
 
 
 def test_unfinished_runs_are_left_out_and_counted(csv):
