@@ -1,0 +1,159 @@
+"""What interval on a multiplier to expect of a design, before it is run."""
+
+import math
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pandas as pd
+
+from analysis.cells import pair, require_loaded, require_sizes
+from analysis.errors import Refusal
+from analysis.shift import shared_exponent_shift
+from analysis.stats import line
+from analysis.table import baseline as baseline_of
+
+N_SIMULATED = 400
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Of ln L: standard deviations of one run about its law.
+
+    `own` is what differs between two runs of a size and seed, of one of them; it shrinks with
+    seeds. `size` is what a size's variants share, lack of fit too; it cancels in pairs.
+    """
+
+    own: float
+    size: float
+    alpha: float
+    source: str
+
+
+# Medians over public runs: 0.14% between seeds (datablations, arXiv 2305.16264), and as much again
+# that sizes share; the exponent of Attention Residuals, arXiv 2603.15031.
+TYPICAL = Noise(0.0014, 0.003, 0.057, "typical of published runs")
+
+
+@dataclass(frozen=True)
+class Design:
+    """Sizes and seeds, what they cost and what they are worth."""
+
+    sizes: tuple[str, ...]
+    n_seeds: int
+    n_runs: int
+    flops: float
+    low: float  # of the median 95% interval on the multiplier
+    high: float
+    resolved: float  # share of simulated studies whose interval excludes 1
+
+    def to_dict(self) -> dict:
+        """Plain numbers, strings and lists."""
+        return asdict(self)
+
+
+def noise_of(df: pd.DataFrame, baseline: str | None = None) -> Noise:
+    """The noise of a study that has been run, from its residuals.
+
+    Raises:
+      Refusal: "no-baseline", "too-few-sizes".
+    """
+    require_loaded(df)
+    base = baseline_of(df, baseline)
+    others = [v for v in df["variant"].unique() if v != base]
+    own, shared, alphas = [], [], []
+    for variant in others:
+        pairs = pair(df, [base, variant])
+        require_sizes(len(pairs.sizes), f"The comparison of '{variant}' with '{base}'", pairs.sizes)
+        b = line(pairs.ln_compute[base], pairs.ln_loss(base))
+        v = line(pairs.ln_compute[variant], pairs.ln_loss(variant))
+        difference, mean = b.residuals - v.residuals, (b.residuals + v.residuals) / 2
+        own.append(float(difference @ difference) / b.dof / 2 * np.mean(pairs.n_seeds))
+        shared.append(float(mean @ mean) / b.dof)
+        alphas.append(b.alpha)
+    if not others:
+        raise Refusal("too-few-variants", f"The table has '{base}' alone; noise needs a pair.")
+    own_sd = math.sqrt(np.mean(own))
+    size_sd = math.sqrt(max(np.mean(shared) - np.mean(own) / 2, 0.0))
+    return Noise(own_sd, size_sd, float(np.mean(alphas)), str(df.attrs["source"]))
+
+
+def expect(
+    compute: dict[str, float],
+    n_variants: int,
+    n_seeds: int,
+    noise: Noise = TYPICAL,
+    multiplier: float = 1.25,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Design:
+    """Simulates studies of this design, and gives their median interval and how often they tell.
+
+    Args:
+      compute: size -> training FLOPs of one run.
+      n_variants: with the baseline.
+      n_seeds: runs of each cell.
+      multiplier: the truth to be found.
+
+    Raises:
+      Refusal: "too-few-sizes", "bad-option".
+    """
+    require_sizes(len(compute), "The design", compute)
+    for name, value in (("multiplier", multiplier), ("noise", noise.own), ("alpha", noise.alpha)):
+        if not (math.isfinite(value) and value > 0):
+            raise Refusal("bad-option", f"{name} is {value}; it must be above 0.")
+    x = np.log(np.array(list(compute.values())))
+    x -= x.mean()
+    rng, shape = np.random.default_rng(seed), (N_SIMULATED, len(x))
+    size = noise.size * rng.normal(size=shape)
+    own = noise.own / math.sqrt(n_seeds) * rng.normal(size=(2, *shape))
+    base = -noise.alpha * x + size + own[0]
+    variant = -noise.alpha * (x + math.log(multiplier)) + size + own[1]
+    found = [
+        shared_exponent_shift(x, b, x, v, level).ln_m for b, v in zip(base, variant, strict=True)
+    ]
+    n_runs = len(compute) * n_variants * n_seeds
+    return Design(
+        sizes=tuple(compute),
+        n_seeds=n_seeds,
+        n_runs=n_runs,
+        flops=sum(compute.values()) * n_variants * n_seeds,
+        low=float(np.exp(np.median([e.low for e in found]))),
+        high=float(np.exp(np.median([e.high for e in found]))),
+        resolved=float(np.mean([not e.contains(0.0) for e in found])),
+    )
+
+
+def designs(
+    compute: dict[str, float],
+    n_variants: int,
+    budget: float | None = None,
+    noise: Noise = TYPICAL,
+    multiplier: float = 1.25,
+    most_seeds: int = 5,
+) -> list[Design]:
+    """Every run of neighbouring sizes x seeds that the budget allows, the narrowest interval first.
+
+    Args:
+      compute: size -> training FLOPs of one run, of all sizes there could be.
+      budget: FLOPs of the whole study; None for no limit.
+
+    Raises:
+      Refusal: "too-few-sizes"; "budget-too-small": not even three sizes with one seed.
+    """
+    require_sizes(len(compute), "The ladder", compute)
+    ordered = dict(sorted(compute.items(), key=lambda item: item[1]))
+    names, found = list(ordered), []
+    for first in range(len(names) - 2):
+        for last in range(first + 3, len(names) + 1):
+            chosen = {name: ordered[name] for name in names[first:last]}
+            for n_seeds in range(1, most_seeds + 1):
+                if budget is None or sum(chosen.values()) * n_variants * n_seeds <= budget:
+                    found.append(expect(chosen, n_variants, n_seeds, noise, multiplier))
+    if not found:
+        least = sum(list(ordered.values())[:3]) * n_variants
+        raise Refusal(
+            "budget-too-small",
+            f"{budget:.3g} FLOPs do not train {n_variants} variants at the three smallest sizes "
+            f"once, which takes {least:.3g}. Give more, or a ladder of smaller sizes.",
+        )
+    return sorted(found, key=lambda design: design.high / design.low)

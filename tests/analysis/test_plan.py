@@ -1,0 +1,82 @@
+"""What a design promises, against what simulated studies keep."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_up_studies import study
+
+from analysis import multiplier
+from analysis.errors import Refusal
+from analysis.plan import Noise, designs, expect, noise_of
+
+NOISE = Noise(0.002, 0.004, 0.06, "a test")
+COMPUTE = {f"S{i}": float(c) for i, c in enumerate(np.geomspace(1e15, 1e17, 5))}
+
+
+def noisy(rng, own, size, seeds, m=1.2, n_sizes=5):
+    noise = own * rng.normal(size=(2, n_sizes, seeds)) + size * rng.normal(size=(1, n_sizes, 1))
+    return study(
+        {"prenorm": 1.0, "hc": m}, noise=noise, seeds=seeds, compute=np.geomspace(0.1, 10, n_sizes)
+    )
+
+
+def test_the_interval_is_what_studies_of_the_design_have():
+    """Through the whole of `multiplier`, seed by seed, which shares no code with the simulation."""
+    rng = np.random.default_rng(1)
+    studies = [multiplier(noisy(rng, 0.002, 0.004, 3), "hc").shared for _ in range(60)]
+    design = expect(COMPUTE, 2, 3, NOISE, 1.2)
+    width = lambda low, high: np.log(high / low)  # noqa: E731
+    measured = np.median([width(m.low, m.high) for m in studies])
+    assert width(design.low, design.high) == pytest.approx(measured, rel=0.15)
+    told = np.mean([not m.contains(1) for m in studies])
+    assert design.resolved == pytest.approx(told, abs=0.12)
+
+
+def test_noise_is_found_again():
+    rng = np.random.default_rng(2)
+    found = [noise_of(noisy(rng, 0.002, 0.004, 4, n_sizes=8)) for _ in range(40)]
+    rms = lambda name: np.sqrt(np.mean([getattr(n, name) ** 2 for n in found]))  # noqa: E731
+    assert rms("own") == pytest.approx(0.002, rel=0.15)
+    assert rms("size") == pytest.approx(0.004, rel=0.15)
+    assert np.mean([n.alpha for n in found]) == pytest.approx(0.06, rel=0.05)
+
+
+def test_more_seeds_and_more_sizes_narrow_it():
+    width = lambda d: d.high / d.low  # noqa: E731
+    one, four = (expect(COMPUTE, 2, n, NOISE) for n in (1, 4))
+    three = expect(dict(list(COMPUTE.items())[:3]), 2, 1, NOISE)
+    assert width(four) < width(one) < width(three)
+    assert four.flops == 4 * one.flops and four.n_runs == 40
+
+
+def test_the_budget_is_kept_and_the_narrowest_comes_first():
+    budget = 4 * sum(COMPUTE.values())
+    found = designs(COMPUTE, 2, budget, NOISE)
+    assert all(d.flops <= budget for d in found)
+    widths = [d.high / d.low for d in found]
+    assert widths == sorted(widths) and len(found) > 5
+
+
+def test_refusals():
+    with pytest.raises(Refusal) as error:
+        designs(COMPUTE, 2, 1e15, NOISE)
+    assert error.value.code == "budget-too-small"
+    with pytest.raises(Refusal, match="2 sizes"):
+        designs(dict(list(COMPUTE.items())[:2]), 2)
+    with pytest.raises(Refusal, match="multiplier is 0"):
+        expect(COMPUTE, 2, 1, NOISE, multiplier=0.0)
+
+
+def test_the_command(tmp_path):
+    """Three sizes from a study file, FLOPs that a budget allows, and lines to copy."""
+    from typer.testing import CliRunner
+
+    from scaling.cli import app
+
+    study = Path(__file__).parents[2] / "configs" / "demo.yaml"
+    result = CliRunner().invoke(app, ["plan", str(study), "--budget", "1e13"])
+    assert result.exit_code == 0, result.output
+    assert "expected interval" in result.stdout and "seeds: [0" in result.stdout
+    assert f"scaling launch {study} --size d" in result.stdout
+    assert max(len(line) for line in result.stdout.splitlines() if str(study) not in line) <= 100
