@@ -5,12 +5,14 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pandas as pd
 
-from analysis.cells import pair, require_loaded
+from analysis.cells import Pairs, pair, require_loaded
 from analysis.errors import Refusal
 from analysis.fieller import Ratio, ratio_of_means
-from analysis.stats import Estimate, mean_interval
+from analysis.stats import Estimate, line, mean_interval, t_interval, t_quantile
 from analysis.table import baseline as baseline_of
 from analysis.table import require_variant
+
+MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,9 @@ class Gap:
     by_size: tuple[SizeGap, ...]
     pooled: Estimate | None  # mean gap over sizes, nats; None with one size
     share: Ratio  # of the mean gains over sizes, Fieller interval
+    trend: Estimate | None  # of the gap, nats per factor of 10 in compute; None below three sizes
     separable: bool  # the pooled interval excludes 0
+    seeds_needed: int | None  # a size, for a gap of this size to be told from 0; None: over 1,000
     dropped_sizes: tuple[str, ...]
     seeds_paired: bool
     flops_convention: str | None
@@ -120,13 +124,48 @@ def gap(
         by_size=tuple(rows),
         pooled=pooled,
         share=ratio_of_means(losses[0] - losses[1], losses[0] - losses[2], level, full),
+        trend=_trend(pairs.ln_compute[full], gaps, level),
         separable=pooled is not None and not pooled.contains(0),
+        seeds_needed=_seeds_needed(pairs, block, full, level),
         dropped_sizes=pairs.dropped,
         seeds_paired=all(pairs.seeds_paired),
         flops_convention=df.attrs.get("flops_convention"),
         level=level,
         notes=_notes(pairs.n_seeds, len(rows)),
     )
+
+
+def _trend(ln_compute: np.ndarray, gaps: np.ndarray, level: float) -> Estimate | None:
+    if len(gaps) < 3 or np.ptp(ln_compute) < 1e-6:
+        return None
+    law = line(ln_compute, gaps)
+    decade = np.log(10)
+    return t_interval(-law.alpha * decade, decade * np.sqrt(law.cov[1, 1]), law.dof, level)
+
+
+def _seeds_needed(pairs: Pairs, block: str, full: str, level: float) -> int | None:
+    """The fewest seeds a size whose mean over all sizes is told from 0, if it stays as it is.
+
+    Noise is the scatter between paired seeds, or between sizes where there is one seed, which a
+    change of the gap with size makes larger.
+    """
+    columns = zip(pairs.losses[block], pairs.losses[full], pairs.seeds_paired, strict=True)
+    differences = [b - f for b, f, paired in columns if paired]
+    if not differences:
+        return None
+    several = [d for d in differences if len(d) > 1]
+    means = np.array([d.mean() for d in differences])
+    if several:
+        spread = np.sqrt(np.mean([d.var(ddof=1) for d in several]))
+    elif len(means) > 1:
+        spread = means.std(ddof=1)
+    else:
+        return None
+    for n in range(1, MOST_SEEDS + 1):
+        runs = n * len(means)
+        if runs > 1 and t_quantile(level, runs - 1) * spread / np.sqrt(runs) < abs(means.mean()):
+            return n
+    return None
 
 
 def _notes(n_seeds: tuple[int, ...], n_sizes: int) -> tuple[str, ...]:

@@ -310,6 +310,13 @@ def gap_notes(g: Gap, df: pd.DataFrame) -> list[str]:
         f"Brackets: {g.level:.0%}; {g.interval}.",
         *g.notes,
     ]
+    if g.trend is not None:
+        told = "changes" if not g.trend.contains(0) else "is not seen to change"
+        trend = number(g.trend, 4, " nats")
+        notes.append(f"The gap {told} with compute: {trend} per factor of ten.")
+    if not g.separable and g.pooled is not None:
+        needed = "more than 1,000" if g.seeds_needed is None else f"about {g.seeds_needed}"
+        notes.append(f"To tell a gap of {g.pooled.value:+.4f} nats from 0: {needed} seeds a size.")
     if g.dropped_sizes:
         notes.append(
             f"{len(g.dropped_sizes)} sizes not run for all three were dropped "

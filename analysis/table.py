@@ -128,9 +128,12 @@ def _require_columns(df: pd.DataFrame, source: str) -> None:
     missing = [names for names in alternatives if not any(n in df for n in names)]
     if missing:
         wanted = " and ".join(" or ".join(f"`{n}`" for n in names) for names in missing)
+        bits = [c for c in df if "bit" in c.lower() or c.lower() == "bpb"]
+        in_bits = any("loss" in names for names in missing) and bits
+        hint = f" `{bits[0]}` seems to be in bits: nats are bits times 0.6931." if in_bits else ""
         raise Refusal(
             "missing-columns",
-            f"{source} has no column {wanted}; its columns are {listed(df.columns)}.",
+            f"{source} has no column {wanted}; its columns are {listed(df.columns)}.{hint}",
         )
 
 
@@ -150,6 +153,7 @@ def _finished_only(df, lines):
 
 
 def _settle_compute(df: pd.DataFrame, lines: list[str]) -> None:
+    _require_unit(df, lines)
     if "train_flops" not in df:
         df["train_flops"] = df["pflops_days"] * FLOP_PER_PFLOPS_DAY
         return
@@ -165,6 +169,22 @@ def _settle_compute(df: pd.DataFrame, lines: list[str]) -> None:
                 "(1 PFLOP/s-day = 8.64e19 FLOP). Correct or drop one of the two columns.",
             )
     df["pflops_days"] = from_flops
+
+
+def _require_unit(df: pd.DataFrame, lines: list[str]) -> None:
+    """No run takes less than a megaFLOP, and none has taken a billion PFLOP/s-days."""
+    for column, wrong, other in (
+        ("train_flops", lambda c: c < 1e6, "PFLOP/s-days"),
+        ("pflops_days", lambda c: c > 1e9, "FLOP"),
+    ):
+        bad = np.flatnonzero(wrong(df[column])) if column in df else []
+        if len(bad):
+            raise Refusal(
+                "compute-unit",
+                f"{lines[bad[0]]}: `{column}` is {df[column][bad[0]]:g}, which looks like {other}. "
+                "Use `train_flops` for FLOP and `pflops_days` for PFLOP/s-days (8.64e19 FLOP), the "
+                "same in all rows.",
+            )
 
 
 def _single_value(df: pd.DataFrame, column: str, what: str) -> str | None:

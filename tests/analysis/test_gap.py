@@ -106,3 +106,28 @@ def test_refusals():
     with pytest.raises(Refusal, match="no size in common") as e:
         gap(apart)
     assert e.value.code == "no-common-size"
+
+
+def test_a_gap_that_grows_with_compute_has_a_trend():
+    compute = np.geomspace(0.1, 10, 5)
+    df = study({"prenorm": 1.0, "attnres_block": 1.1, "attnres_full": 1.2}, compute=compute)
+    x = np.log10(df.loc[df["variant"] == "attnres_full", "pflops_days"].to_numpy())
+    df.loc[df["variant"] == "attnres_block", "loss"] = (
+        df.loc[df["variant"] == "attnres_full", "loss"].to_numpy() + 0.01 + 0.004 * x
+    )
+    found = gap(df)
+    assert found.trend.value == pytest.approx(0.004) and not found.trend.contains(0)
+    assert gap(df[df["size"].isin(["S0", "S1"])]).trend is None
+
+
+def test_the_seeds_that_a_gap_needs():
+    """A gap of g with seed noise s at S sizes: t * s / sqrt(n S) < g."""
+    noise = np.zeros((3, 4, 2))
+    noise[1, :, 0], noise[1, :, 1] = 0.004, -0.004
+    names = {"prenorm": 1.0, "attnres_block": 1.0, "attnres_full": 1.02}
+    compute = np.geomspace(1, 8, 4)
+    found = gap(study(names, noise=noise, seeds=2, compute=compute))
+    spread = np.mean([r.loss_block for r in found.by_size]) * 0.004 * 2**0.5
+    mean = found.pooled.value
+    needed = next(n for n in range(1, 99) if 1.96 * spread / (4 * n) ** 0.5 < mean)
+    assert needed <= found.seeds_needed <= needed + 2

@@ -263,3 +263,21 @@ def test_results_older_than_a_summary_are_refused(tmp_path):
     os.utime(summary, (results.stat().st_mtime + 60,) * 2)
     with pytest.raises(Refusal, match=f"scaling results {tmp_path}"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "say"),
+    [
+        ("train_flops", "5.6", "`train_flops` is 5.6, which looks like PFLOP/s-days"),
+        ("pflops_days", "4.5e19", "`pflops_days` is 4.5e+19, which looks like FLOP"),
+    ],
+)
+def test_a_unit_that_cannot_be_is_named(csv, header, value, say):
+    fine = "4e19" if header == "train_flops" else "0.5"
+    error = refused(csv(f"variant,loss,{header}\nx,1.9,{fine}\nx,1.8,{value}\n"))
+    assert error.code == "compute-unit" and say in str(error) and "Line 3" in str(error)
+
+
+def test_losses_in_bits_are_not_taken_for_nats(csv):
+    error = refused(csv("variant,bits_per_byte,train_flops\nx,1.9,1e19\n"))
+    assert "`bits_per_byte` seems to be in bits: nats are bits times 0.6931" in str(error)

@@ -1,0 +1,113 @@
+"""The best learning rate of a sweep, and its law in model size and tokens."""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from analysis.errors import Refusal
+from analysis.stats import Estimate, t_interval
+
+
+@dataclass(frozen=True)
+class BestRate:
+    """The minimum of a parabola in ln(learning rate) through the three rates about the best."""
+
+    learning_rate: float
+    loss: float  # nats, at the minimum
+    curvature: float  # nats per (ln lr)^2
+    tolerance: float  # factor on the rate within which the parabola rises by less than 0.01 nats
+
+
+def best_rate(losses: dict[float, float], what: str = "the sweep") -> BestRate:
+    """The rate of least loss.
+
+    A sweep is wide and no parabola as a whole: losses rise slowly below the best rate and fast
+    above it. Three rates about the best one are, and determine it.
+
+    Args:
+      losses: learning rate -> loss in nats; a run that diverged may have NaN or inf.
+
+    Raises:
+      Refusal: "too-few-points": fewer than three finite losses; "non-interior-minimum": the best
+        of the rates is the smallest or the largest, of those with a finite loss or of all.
+    """
+    finite = {lr: loss for lr, loss in sorted(losses.items()) if np.isfinite(loss)}
+    if len(finite) < 3:
+        raise Refusal(
+            "too-few-points",
+            f"{what} has {len(finite)} learning rates with a finite loss; three are needed.",
+        )
+    rates = np.array(list(finite))
+    y = np.array(list(finite.values()))
+    i = int(y.argmin())
+    if i in (0, len(y) - 1):
+        side = "smaller" if i == 0 else "larger"
+        raise Refusal(
+            "non-interior-minimum",
+            f"{what} is best at {rates[i]:g}, the {'smallest' if i == 0 else 'largest'} of its "
+            f"rates ({rates[0]:g} to {rates[-1]:g}); add {side} ones.",
+        )
+    x = np.log(rates[i - 1 : i + 2])
+    c2, c1, c0 = np.polyfit(x - x[1], y[i - 1 : i + 2], 2)
+    at = -c1 / (2 * c2)
+    return BestRate(
+        learning_rate=float(np.exp(x[1] + at)),
+        loss=float(c0 + c1 * at + c2 * at**2),
+        curvature=float(c2),
+        tolerance=float(np.exp(np.sqrt(0.01 / c2))),
+    )
+
+
+@dataclass(frozen=True)
+class RateLaw:
+    """ln lr* = ln G + a ln N + b ln D."""
+
+    coefficient: float  # G
+    exponent_of_N: Estimate
+    exponent_of_D: Estimate | None  # None where D is not varied apart from N
+    n_points: int
+
+    def predict(self, N: float, D: float) -> float:
+        """The learning rate for N parameters and D tokens."""
+        b = self.exponent_of_D.value if self.exponent_of_D else 0.0
+        return self.coefficient * N**self.exponent_of_N.value * D**b
+
+    def to_dict(self) -> dict:
+        """Plain numbers, at full precision."""
+        return asdict(self)
+
+
+def rate_law(
+    N: np.ndarray, D: np.ndarray, learning_rate: np.ndarray, level: float = 0.95
+) -> RateLaw:
+    """Least squares of ln lr* on ln N and, where it varies apart from N, ln D.
+
+    Along a ladder of constant tokens a parameter, N and D are one variable: the exponent of N then
+    holds for that ladder only. (Form: DeepSeek LLM, arXiv 2401.02954, and others.)
+
+    Args:
+      N, D, learning_rate: [n_points] parameters, tokens and best rates.
+
+    Raises:
+      Refusal: "too-few-points": not one more than there are parameters.
+    """
+    n, d, y = (np.log(np.asarray(v, float)) for v in (N, D, learning_rate))
+    columns = [np.ones_like(n), n - n.mean()]
+    apart = len(y) > 3 and np.linalg.matrix_rank(np.stack([*columns, d - d.mean()]), tol=1e-3) == 3
+    if apart:
+        columns.append(d - d.mean())
+    X = np.stack(columns, axis=1)
+    dof = len(y) - X.shape[1]
+    if dof < 1:
+        raise Refusal(
+            "too-few-points",
+            f"{len(y)} rates are given for {X.shape[1]} parameters; {X.shape[1] + 1} are needed.",
+        )
+    theta, *_ = np.linalg.lstsq(X, y, rcond=None)
+    residuals = y - X @ theta
+    cov = np.linalg.inv(X.T @ X) * (residuals @ residuals) / dof
+    a, *b = (
+        t_interval(theta[i], float(np.sqrt(cov[i, i])), dof, level) for i in range(1, X.shape[1])
+    )
+    ln_G = theta[0] - theta[1] * n.mean() - (theta[2] * d.mean() if apart else 0.0)
+    return RateLaw(float(np.exp(ln_G)), a, b[0] if b else None, len(y))
