@@ -74,19 +74,19 @@ def _newton(terms, y, w, objective: Objective, theta, steps: int = MAX_STEPS):
     """Damped: a step must make the sum smaller; what is concave is turned round."""
     theta = theta.copy()
     damping = np.full(len(theta), 1e-3)
-    value, g, H, relative = _derivatives(terms, y, w, objective, theta)
+    value, g, H, scale, relative = _derivatives(terms, y, w, objective, theta)
     active = np.flatnonzero(relative > GRADIENT_TOLERANCE)
     for _ in range(steps):
         if not len(active):
             break
-        step = _step(g[active], H[active], damping[active])
+        step = _step(g[active], H[active], scale[active], damping[active])
         trial = theta[active] + step
         new = _derivatives(terms, y[active], w[active], objective, trial)
         better = new[0] < value[active]  # also false for a NaN
         kept = active[better]
         theta[kept] = trial[better]
         gained = value[kept] - new[0][better]
-        for old, fresh in zip((value, g, H, relative), new, strict=True):
+        for old, fresh in zip((value, g, H, scale, relative), new, strict=True):
             old[kept] = fresh[better]
         damping[active] = np.where(better, damping[active] / 8, damping[active] * 4)
         damping = np.clip(damping, 1e-14, None)
@@ -98,9 +98,8 @@ def _newton(terms, y, w, objective: Objective, theta, steps: int = MAX_STEPS):
     return Solutions(theta, value, relative, relative <= 1e3 * GRADIENT_TOLERANCE)
 
 
-def _step(g: np.ndarray, H: np.ndarray, damping: np.ndarray) -> np.ndarray:
-    """-(|H| + damping * diagonal)^-1 g, in units in which the diagonal is one."""
-    scale = np.sqrt(np.maximum(np.abs(np.einsum("bpp->bp", H)), 1e-30))
+def _step(g: np.ndarray, H: np.ndarray, scale: np.ndarray, damping: np.ndarray) -> np.ndarray:
+    """-(|H| + damping)^-1 g, in units of `scale`."""
     values, vectors = np.linalg.eigh(H / scale[:, :, None] / scale[:, None, :])
     size = np.abs(values) + damping[:, None]
     along = np.einsum("bqp,bq->bp", vectors, g / scale)
@@ -108,7 +107,11 @@ def _step(g: np.ndarray, H: np.ndarray, damping: np.ndarray) -> np.ndarray:
 
 
 def _derivatives(terms: Terms, y, w, objective, theta):
-    """The sum, its gradient [n, p], its Hessian [n, p, p] and the gradient's relative size [n]."""
+    """The sum, gradient [n, p], Hessian [n, p, p], scale [n, p] and relative gradient [n].
+
+    The scale is the root of the diagonal that iteratively reweighted least squares would have,
+    which is never zero: where all residuals are beyond Huber's delta, the Hessian all but vanishes.
+    """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         t = terms._exponents(theta)
         f = _logsumexp(t)
@@ -122,6 +125,9 @@ def _derivatives(terms: Terms, y, w, objective, theta):
         H = np.einsum("bn,bnp,bnq->bpq", curvature - slope, J, J, optimize=True)
         for Z, s in zip(terms.Z, np.moveaxis(share, 1, 0), strict=True):
             H += ((slope * s) @ _outer(Z)).reshape(H.shape)
+        near = np.abs(r) < 1e-12
+        reweighted = np.where(near, curvature, slope / np.where(near, 1.0, r))
+        scale = np.sqrt(np.einsum("bn,bnp->bp", reweighted, J * J))
         without_signs = np.einsum("bn,bnp->bp", np.abs(slope), np.abs(J))
         relative = (np.abs(g) / np.maximum(without_signs, 1e-300)).max(axis=1)
         value = (w * objective.value(r)).sum(axis=1)
@@ -129,7 +135,8 @@ def _derivatives(terms: Terms, y, w, objective, theta):
         # A perfect fit leaves rounding errors, whose directions mean nothing.
         relative = np.where(value <= 1e-28 * w.sum(axis=1), 0.0, relative)
     H[~np.isfinite(H)] = 0.0
-    return value, np.nan_to_num(g), H, relative
+    scale = np.maximum(np.nan_to_num(scale, nan=1.0), 1e-12 * scale.max(initial=1e-12))
+    return value, np.nan_to_num(g), H, scale, relative
 
 
 def _outer(Z: np.ndarray) -> np.ndarray:

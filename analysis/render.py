@@ -143,8 +143,9 @@ def robustness_rows(found: list[Robustness]) -> list[dict[str, str]]:
     return [
         {
             "variant": r.variant,
-            "leaving one size out": _range(r.left_out.values()),
+            "without a size": _range(r.left_out.values()),
             **{f"E = {f.floor}": _value(f.multiplier) for f in r.floors},
+            "Huber": f"{r.huber:.2f}x",
             "largest alone": f"{r.single_scale:.2f}x",
             **({"by the clock": number(r.wall_clock, unit="x")} if r.wall_clock else {}),
         }
@@ -167,8 +168,8 @@ def robustness_notes(found: list[Robustness]) -> list[str]:
         return []
     notes = [
         "E: floors of both curves, in nats, each curve with its own exponent, at "
-        f"{found[0].at:.3g} PFsd. Largest alone: the largest size's gap at the baseline's slope, "
-        "as of a study with one size."
+        f"{found[0].at:.3g} PFsd. Huber: one exponent, delta 1e-3 in ln L. Largest alone: the "
+        "largest size's gap at the baseline's slope, as of a study with one size."
     ]
     if any(r.wall_clock for r in found):
         notes.append(

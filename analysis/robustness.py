@@ -9,6 +9,7 @@ from analysis.cells import Pairs, pair, require_loaded
 from analysis.errors import Refusal
 from analysis.floor import Floor, fit_floors
 from analysis.multiplier import multiplier
+from analysis.objectives import Huber
 from analysis.shift import shared_exponent_shift
 from analysis.stats import Estimate, mean_interval
 from analysis.table import baseline as baseline_of
@@ -35,6 +36,7 @@ class Robustness:
     at: float  # PFLOP/s-days, of the floors
     left_out: dict[str, float]  # size -> the shared-exponent multiplier without it
     floors: tuple[FloorSensitivity, ...]  # each curve with its own exponent
+    huber: float  # one exponent, Huber's delta 1e-3: what a bad point cannot move far
     single_scale: float  # from the largest size alone, at the baseline's slope
     wall_clock: Estimate | None  # seconds instead of FLOPs; None where they are not recorded
 
@@ -67,6 +69,7 @@ def robustness(
         at=m.at,
         left_out=_left_out(pairs, m.baseline, m.variant, level),
         floors=_floors(pairs, m.baseline, m.variant, m.at),
+        huber=_huber(pairs, m.baseline, m.variant, m.at),
         single_scale=m.by_size[-1].value,
         wall_clock=_wall_clock(df, m.shared, m.baseline, m.variant),
     )
@@ -86,8 +89,17 @@ def _left_out(pairs: Pairs, base: str, variant: str, level: float) -> dict[str, 
     return found
 
 
+def _huber(pairs: Pairs, base: str, variant: str, at: float) -> float:
+    fits = fit_floors(_curves(pairs, base, variant), 0.0, "shared", Huber(1e-3))
+    return fits.multiplier(base, variant, at)
+
+
+def _curves(pairs: Pairs, base: str, variant: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    return {v: (np.exp(pairs.ln_compute[v]), np.exp(pairs.ln_loss(v))) for v in (base, variant)}
+
+
 def _floors(pairs: Pairs, base: str, variant: str, at: float) -> tuple[FloorSensitivity, ...]:
-    curves = {v: (np.exp(pairs.ln_compute[v]), np.exp(pairs.ln_loss(v))) for v in (base, variant)}
+    curves = _curves(pairs, base, variant)
     least = min(float(loss.min()) for _, loss in curves.values())
     pinned: list[Floor] = [0.0, *(round(share * least, 2) for share in PINNED)]
     rows = []

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from made_up_studies import study
 
-from analysis import load, robustness
+from analysis import load, multiplier, robustness
+from analysis.floor import fit_floors
+from analysis.objectives import Huber, LeastSquares
 
 
 def test_nothing_moves_an_exact_multiplier():
@@ -31,6 +33,26 @@ def test_each_size_left_out_in_turn():
     r = robustness(study({"prenorm": 1.0, "hc": 1.2}, noise=noise), "hc")
     assert r.left_out["S4"] == pytest.approx(1.2)
     assert all(m < 1.15 for size, m in r.left_out.items() if size != "S4")
+
+
+def test_one_bad_run_of_fifteen_moves_the_huber_multiplier_by_less_than_its_interval():
+    rng = np.random.default_rng(3)
+
+    def shared(df, objective):
+        table = {
+            v: tuple(r[["pflops_days", "loss"]].to_numpy().T) for v, r in df.groupby("variant")
+        }
+        return fit_floors(table, 0.0, "shared", objective).multiplier("prenorm", "hc", 1.0)
+
+    for trial in range(20):
+        noise = 0.002 * rng.normal(size=(3, 5, 1)) + 0.003 * rng.normal(size=(1, 5, 1))
+        names = {"prenorm": 1.0, "hc": 1.2, "mhc": 1.1}
+        clean = study(names, noise=noise)
+        noise[1, trial % 5] += 0.2  # it diverged and came back
+        bad, interval = study(names, noise=noise), multiplier(clean, "hc").shared
+        width = interval.high - interval.low
+        assert abs(shared(bad, Huber(1e-3)) - shared(clean, Huber(1e-3))) < width
+        assert abs(shared(bad, LeastSquares()) - shared(clean, LeastSquares())) > width
 
 
 def test_three_sizes_leave_none_out():
