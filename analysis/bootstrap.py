@@ -5,11 +5,10 @@ from math import comb
 import numpy as np
 import pandas as pd
 
-from analysis.cells import pair, require_loaded, require_sizes
+from analysis.cells import pair
 from analysis.errors import Refusal
+from analysis.multiplier import multiplier
 from analysis.stats import Estimate
-from analysis.table import baseline as baseline_of
-from analysis.table import require_variant
 
 MIN_RESAMPLED = 6
 
@@ -37,11 +36,10 @@ def bootstrap(
       Refusal: those of `analysis.multiplier`; "bad-option"; "too-few-sizes": under six for
         "sizes", of which some draws would have no slope.
     """
-    require_loaded(df)
-    base, variant = baseline_of(df, baseline), require_variant(df, variant)
+    m = multiplier(df, variant, baseline, level=level)  # which refuses what has no answer
+    base, variant = m.baseline, m.variant
     pairs = pair(df, [base, variant])
     n = len(pairs.sizes)
-    require_sizes(n, f"The comparison of '{variant}' with '{base}'", pairs.sizes)
     x = np.stack([pairs.ln_compute[v] for v in (base, variant)])
     y = np.stack([pairs.ln_loss(v) for v in (base, variant)])
     rng, (value, fitted) = np.random.default_rng(seed), _shift(x, y)

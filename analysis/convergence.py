@@ -41,15 +41,17 @@ def best(found: Solutions, objective_name: str, what: str) -> tuple[np.ndarray, 
     Raises:
       Refusal: "not-converged": no start reached a point where the gradient vanishes.
     """
-    values, i = _finite(found.objective), lowest(found)
-    if not (np.isfinite(values[i]) and found.converged[i]):
+    values, least = _finite(found.objective), lowest(found)
+    same = values <= values[least] * (1 + SAME) + EXACT
+    settled = np.flatnonzero(same & found.converged)
+    if not (np.isfinite(values[least]) and len(settled)):
         raise Refusal(
             "not-converged",
-            f"The fit of {what} did not converge from any of {len(values)} starts (relative "
-            f"gradient {found.gradient[i]:.1e}), so it is no fit. The data may not determine it: "
-            "pin E, or widen the range of sizes.",
+            f"The fit of {what} did not converge where its objective is least (relative gradient "
+            f"{found.gradient[least]:.1e}, best of {len(values)} starts), so it is no fit. The "
+            "data may not determine it; a wider range of sizes would.",
         )
-    same = values <= values[i] * (1 + SAME) + EXACT
+    i = int(settled[np.argmin(values[settled])])
     report = Convergence(
         float(values[i]), objective_name, len(values), float(same.mean()),
         float(found.gradient[i]),

@@ -50,8 +50,25 @@ class FloorFits:
     dof: int  # points less parameters
 
     def multiplier(self, base: str, variant: str, C: float) -> float:
-        """m(C) = C_base(L_variant(C)) / C."""
-        return self.laws[base].compute(float(self.laws[variant].predict(C))) / C
+        """m(C) = C_base(L_variant(C)) / C.
+
+        Raises:
+          Refusal: "no-usable-slope": the baseline's loss does not fall; "below-floor": it never
+            gets to the variant's loss.
+        """
+        law, loss = self.laws[base], float(self.laws[variant].predict(C))
+        if law.alpha <= 0:
+            raise Refusal(
+                "no-usable-slope",
+                f"The loss of '{base}' does not fall with compute (alpha {law.alpha:.3g}).",
+            )
+        if loss <= law.E:
+            raise Refusal(
+                "below-floor",
+                f"'{variant}' has a loss of {loss:.4g} at {C:.3g} PFLOP/s-days, at or below the "
+                f"floor of '{base}' ({law.E:.4g}), which no compute reaches.",
+            )
+        return law.compute(loss) / C
 
     def to_dict(self) -> dict:
         """Plain numbers, strings, lists and dicts, at full precision."""
@@ -100,7 +117,7 @@ def fit_floors(
     found = minimise(terms, y, objective, starts)
     for (n_E, *_), (name, (_, own)) in zip(layout, data.items(), strict=True):
         if n_E is not None:
-            _require_inside(np.exp(found.theta[lowest(found), n_E]), np.exp(own.min()), name)
+            require_inside(np.exp(found.theta[lowest(found), n_E]), np.exp(own.min()), name)
     theta, report = best(found, objective.name, what)
     residuals = terms.ln_loss(theta) - y
     laws = {}
@@ -128,7 +145,8 @@ def _check(floor: Floor, exponent: str, least: float) -> None:
         )
 
 
-def _require_inside(E: float, least: float, name: str) -> None:
+def require_inside(E: float, least: float, name: str) -> None:
+    """Refuses a fitted floor that ran to zero or to the least loss."""
     side = "zero" if AT_ZERO * least > E else "the least loss" if AT_LEAST * least < E else None
     if side:
         raise Refusal(

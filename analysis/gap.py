@@ -12,8 +12,6 @@ from analysis.stats import Estimate, line, mean_interval, t_interval, t_quantile
 from analysis.table import baseline as baseline_of
 from analysis.table import require_variant
 
-MOST_SEEDS = 1000
-
 
 @dataclass(frozen=True)
 class SizeGap:
@@ -42,7 +40,8 @@ class Gap:
     share: Ratio  # of the mean gains over sizes, Fieller interval
     trend: Estimate | None  # of the gap, nats per factor of 10 in compute; None below three sizes
     separable: bool  # the pooled interval excludes 0
-    seeds_needed: int | None  # a size, for a gap of this size to be told from 0; None: over 1,000
+    seeds_needed: int | None  # a size, for half of all studies to tell such a gap from 0
+    seeds_needed_note: str | None  # why there is no such number
     dropped_sizes: tuple[str, ...]
     seeds_paired: bool
     flops_convention: str | None
@@ -117,6 +116,7 @@ def gap(
     gaps = np.array([row.gap for row in rows])
     pooled = mean_interval(gaps, level) if len(rows) >= 2 else None
     losses = pairs.loss(base), pairs.loss(block), pairs.loss(full)
+    needed, why = _seeds_needed(pairs, block, full, level)
     return Gap(
         full=full,
         block=block,
@@ -126,7 +126,8 @@ def gap(
         share=ratio_of_means(losses[0] - losses[1], losses[0] - losses[2], level, full),
         trend=_trend(pairs.ln_compute[full], gaps, level),
         separable=pooled is not None and not pooled.contains(0),
-        seeds_needed=_seeds_needed(pairs, block, full, level),
+        seeds_needed=needed,
+        seeds_needed_note=why,
         dropped_sizes=pairs.dropped,
         seeds_paired=all(pairs.seeds_paired),
         flops_convention=df.attrs.get("flops_convention"),
@@ -143,29 +144,29 @@ def _trend(ln_compute: np.ndarray, gaps: np.ndarray, level: float) -> Estimate |
     return t_interval(-law.alpha * decade, decade * np.sqrt(law.cov[1, 1]), law.dof, level)
 
 
-def _seeds_needed(pairs: Pairs, block: str, full: str, level: float) -> int | None:
-    """The fewest seeds a size whose mean over all sizes is told from 0, if it stays as it is.
+def _seeds_needed(
+    pairs: Pairs, block: str, full: str, level: float
+) -> tuple[int | None, str | None]:
+    """The fewest seeds a size at which the pooled half-width is the gap, or why there are none.
 
-    Noise is the scatter between paired seeds, or between sizes where there is one seed, which a
-    change of the gap with size makes larger.
+    The gap's variance has two parts: of paired seeds, which seeds average out, and of its change
+    from size to size, which only more sizes do.
     """
     columns = zip(pairs.losses[block], pairs.losses[full], pairs.seeds_paired, strict=True)
     differences = [b - f for b, f, paired in columns if paired]
-    if not differences:
-        return None
     several = [d for d in differences if len(d) > 1]
+    n_sizes = len(differences)
+    if n_sizes < 2 or not several:
+        return None, "unknown: two paired seeds a size, at two sizes or more, would tell the noise"
     means = np.array([d.mean() for d in differences])
-    if several:
-        spread = np.sqrt(np.mean([d.var(ddof=1) for d in several]))
-    elif len(means) > 1:
-        spread = means.std(ddof=1)
-    else:
-        return None
-    for n in range(1, MOST_SEEDS + 1):
-        runs = n * len(means)
-        if runs > 1 and t_quantile(level, runs - 1) * spread / np.sqrt(runs) < abs(means.mean()):
-            return n
-    return None
+    of_seeds = float(np.mean([d.var(ddof=1) for d in several]))
+    now = float(np.mean([len(d) for d in differences]))
+    of_sizes = max(float(means.var(ddof=1)) - of_seeds / now, 0.0)
+    allowed = (abs(float(means.mean())) / t_quantile(level, n_sizes - 1)) ** 2 * n_sizes
+    if allowed <= of_sizes:
+        return None, "none suffice: the gap changes too much from size to size; add sizes"
+    needed = int(np.ceil(of_seeds / (allowed - of_sizes)))
+    return max(needed, 1), None
 
 
 def _notes(n_seeds: tuple[int, ...], n_sizes: int) -> tuple[str, ...]:

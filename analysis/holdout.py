@@ -29,7 +29,8 @@ class Holdout:
     n_fitted: int  # sizes a variant, at least
     predictions: tuple[Prediction, ...]
     predictors: tuple[str, ...]
-    mean_error: dict[str, float]  # predictor -> mean absolute relative error
+    n_compared: int  # points that all predictors predict, unless one predicts none
+    mean_error: dict[str, float]  # predictor -> mean absolute relative error over these
     refusals: dict[str, str]  # "variant: predictor" -> why there is no such law
 
     def to_dict(self) -> dict:
@@ -93,8 +94,9 @@ def holdout(df: pd.DataFrame, n_largest: int = 2) -> Holdout:
             compute = float(np.exp(row["ln_compute"]))
             predictions.append(Prediction(variant, str(size), compute, measured, errors))
     names = [*LAWS, *TRIVIAL]
-    found = {n: [abs(p.errors[n]) for p in predictions if n in p.errors] for n in names}
+    able = [n for n in names if any(n in p.errors for p in predictions)]
+    common = [p for p in predictions if all(n in p.errors for n in able)]
+    mean_error = {n: float(np.mean([abs(p.errors[n]) for p in common])) for n in able if common}
     return Holdout(
-        n_largest, min(fitted), tuple(predictions), tuple(names),
-        {n: float(np.mean(errors)) for n, errors in found.items() if errors}, refusals,
-    )  # fmt: skip
+        n_largest, min(fitted), tuple(predictions), tuple(names), len(common), mean_error, refusals
+    )

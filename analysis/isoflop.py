@@ -46,10 +46,14 @@ def profile(flops: float, N: np.ndarray, loss: np.ndarray) -> Profile:
       N, loss: [n_points] parameters and nats.
 
     Raises:
-      Refusal: "too-few-points"; "no-minimum": the parabola opens downwards;
+      Refusal: "too-few-points"; "not-finite"; "no-minimum": the parabola opens downwards;
         "non-interior-minimum": it lies outside the sizes that were trained.
     """
     x, y = np.log(np.asarray(N, float)), np.asarray(loss, float)
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise Refusal(
+            "not-finite", f"At {flops:.3g} FLOP a size or a loss is not finite; leave it out."
+        )
     if len(np.unique(x)) < MIN_POINTS:
         raise Refusal(
             "too-few-points",
@@ -88,12 +92,15 @@ def optimum_law(
       weights: [n_budgets], such as one over the variance of ln optimum.
 
     Raises:
-      Refusal: "too-few-points": fewer than three budgets.
+      Refusal: "too-few-points": fewer than three budgets; "not-finite".
     """
     x, y = np.log(np.asarray(flops, float)), np.log(np.asarray(optimum, float))
-    if len(x) < 3:
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise Refusal("not-finite", "A budget or an optimum is not finite and above 0.")
+    if len(np.unique(x)) < 3:
         raise Refusal(
-            "too-few-points", f"{len(x)} budgets give no law with an interval; 3 are needed."
+            "too-few-points",
+            f"{len(np.unique(x))} budgets give no law with an interval; 3 are needed.",
         )
     if weights is None:
         law = line(x, y)

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from analysis.apart import varied_apart
 from analysis.errors import Refusal
 from analysis.stats import Estimate, t_interval
 
@@ -40,6 +41,13 @@ def best_rate(losses: dict[float, float], what: str = "the sweep") -> BestRate:
     rates = np.array(list(finite))
     y = np.array(list(finite.values()))
     i = int(y.argmin())
+    beyond = [lr for lr in losses if lr > rates[i] and lr not in finite]
+    if i == len(y) - 1 and beyond:
+        raise Refusal(
+            "non-interior-minimum",
+            f"{what} is best at {rates[i]:g}, and the next larger rate, {min(beyond):g}, diverged; "
+            "add rates between the two.",
+        )
     if i in (0, len(y) - 1):
         side = "smaller" if i == 0 else "larger"
         raise Refusal(
@@ -89,11 +97,13 @@ def rate_law(
       N, D, learning_rate: [n_points] parameters, tokens and best rates.
 
     Raises:
-      Refusal: "too-few-points": not one more than there are parameters.
+      Refusal: "too-few-points": not one more than there are parameters; "no-range".
     """
     n, d, y = (np.log(np.asarray(v, float)) for v in (N, D, learning_rate))
     columns = [np.ones_like(n), n - n.mean()]
-    apart = len(y) > 3 and np.linalg.matrix_rank(np.stack([*columns, d - d.mean()]), tol=1e-3) == 3
+    if np.ptp(n) < 1e-6:
+        raise Refusal("no-range", "All points have the same N; the law needs models of two sizes.")
+    apart = len(y) > 3 and varied_apart(n, d)
     if apart:
         columns.append(d - d.mean())
     X = np.stack(columns, axis=1)

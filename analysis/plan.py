@@ -17,21 +17,22 @@ N_SIMULATED = 400
 
 @dataclass(frozen=True)
 class Noise:
-    """Of ln L: standard deviations of one run about its law.
+    """Of ln L about a variant's law, standard deviations.
 
-    `own` is what differs between two runs of a size and seed, of one of them; it shrinks with
-    seeds. `size` is what a size's variants share, lack of fit too; it cancels in pairs.
+    `run` is a run's own, and shrinks with seeds. `interaction` is of one variant at one size (its
+    lack of fit), whatever the seeds. `size` is what a size's variants share, and cancels in pairs.
     """
 
-    own: float
+    run: float
+    interaction: float
     size: float
     alpha: float
     source: str
 
 
-# Medians over public runs: 0.14% between seeds (datablations, arXiv 2305.16264), and as much again
-# that sizes share; the exponent of Attention Residuals, arXiv 2603.15031.
-TYPICAL = Noise(0.0014, 0.003, 0.057, "typical of published runs")
+# 0.14% is the median between seeds of public runs (datablations, arXiv 2305.16264). AttnRes' Table
+# 2 scatters by 0.3% about its laws, most of it shared; its Block gap no more than seeds would.
+TYPICAL = Noise(0.0014, 0.0, 0.003, 0.057, "typical of published runs")
 
 
 @dataclass(frozen=True)
@@ -52,29 +53,40 @@ class Design:
 
 
 def noise_of(df: pd.DataFrame, baseline: str | None = None) -> Noise:
-    """The noise of a study that has been run, from its residuals.
+    """The noise of a study that has been run.
+
+    A run's own comes from its paired seeds, the rest from the residuals of size means. With one
+    seed the two cannot be told apart, and all that is not shared counts as a run's own.
 
     Raises:
-      Refusal: "no-baseline", "too-few-sizes".
+      Refusal: "no-baseline", "too-few-sizes", "too-few-variants".
     """
     require_loaded(df)
     base = baseline_of(df, baseline)
     others = [v for v in df["variant"].unique() if v != base]
-    own, shared, alphas = [], [], []
-    for variant in others:
-        pairs = pair(df, [base, variant])
-        require_sizes(len(pairs.sizes), f"The comparison of '{variant}' with '{base}'", pairs.sizes)
-        b = line(pairs.ln_compute[base], pairs.ln_loss(base))
-        v = line(pairs.ln_compute[variant], pairs.ln_loss(variant))
-        difference, mean = b.residuals - v.residuals, (b.residuals + v.residuals) / 2
-        own.append(float(difference @ difference) / b.dof / 2 * np.mean(pairs.n_seeds))
-        shared.append(float(mean @ mean) / b.dof)
-        alphas.append(b.alpha)
     if not others:
         raise Refusal("too-few-variants", f"The table has '{base}' alone; noise needs a pair.")
-    own_sd = math.sqrt(np.mean(own))
-    size_sd = math.sqrt(max(np.mean(shared) - np.mean(own) / 2, 0.0))
-    return Noise(own_sd, size_sd, float(np.mean(alphas)), str(df.attrs["source"]))
+    found = np.array([_variances(df, base, variant) for variant in others]).mean(axis=0)
+    run, interaction, size, alpha = found
+    sd = [math.sqrt(max(v, 0.0)) for v in (run, interaction, size)]
+    return Noise(*sd, float(alpha), str(df.attrs["source"]))
+
+
+def _variances(df: pd.DataFrame, base: str, variant: str) -> tuple[float, float, float, float]:
+    """Of a run, of the interaction, and of a size; and the baseline's exponent."""
+    pairs = pair(df, [base, variant])
+    require_sizes(len(pairs.sizes), f"The comparison of '{variant}' with '{base}'", pairs.sizes)
+    b = line(pairs.ln_compute[base], pairs.ln_loss(base))
+    v = line(pairs.ln_compute[variant], pairs.ln_loss(variant))
+    difference, mean = b.residuals - v.residuals, (b.residuals + v.residuals) / 2
+    own = float(difference @ difference) / b.dof / 2  # of one variant's mean at one size
+    shared = float(mean @ mean) / b.dof - own / 2
+    columns = zip(pairs.losses[base], pairs.losses[variant], pairs.seeds_paired, strict=True)
+    seeds = [np.log(x) - np.log(y) for x, y, paired in columns if paired and len(x) > 1]
+    if not seeds:
+        return own * float(np.mean(pairs.n_seeds)), 0.0, shared, b.alpha
+    run = float(np.mean([d.var(ddof=1) for d in seeds])) / 2
+    return run, own - run / float(np.mean(pairs.n_seeds)), shared, b.alpha
 
 
 def expect(
@@ -98,14 +110,15 @@ def expect(
       Refusal: "too-few-sizes", "bad-option".
     """
     require_sizes(len(compute), "The design", compute)
-    for name, value in (("multiplier", multiplier), ("noise", noise.own), ("alpha", noise.alpha)):
+    for name, value in (("multiplier", multiplier), ("noise", noise.run), ("alpha", noise.alpha)):
         if not (math.isfinite(value) and value > 0):
             raise Refusal("bad-option", f"{name} is {value}; it must be above 0.")
     x = np.log(np.array(list(compute.values())))
     x -= x.mean()
     rng, shape = np.random.default_rng(seed), (N_SIMULATED, len(x))
     size = noise.size * rng.normal(size=shape)
-    own = noise.own / math.sqrt(n_seeds) * rng.normal(size=(2, *shape))
+    own_sd = math.hypot(noise.run / math.sqrt(n_seeds), noise.interaction)
+    own = own_sd * rng.normal(size=(2, *shape))
     base = -noise.alpha * x + size + own[0]
     variant = -noise.alpha * (x + math.log(multiplier)) + size + own[1]
     found = [

@@ -82,7 +82,8 @@ def multiplier_rows(multipliers: list[Multiplier]) -> list[dict[str, str]]:
         {
             "variant": m.variant,
             "shared exponent": number(m.shared, unit="x"),
-            f"own exponents at {m.at:.3g} PFsd": number(m.separate, unit="x"),
+            "own exponents": number(m.separate, unit="x"),
+            "at PFsd": f"{m.at:.3g}",
             "by size": " ".join(f"{s.value:.2f}" for s in m.by_size),
         }
         for m in multipliers
@@ -145,12 +146,16 @@ def robustness_rows(found: list[Robustness]) -> list[dict[str, str]]:
             "variant": r.variant,
             "without a size": _range(r.left_out.values()),
             **{f"E = {f.floor}": _value(f.multiplier) for f in r.floors},
-            "Huber": f"{r.huber:.2f}x",
+            "Huber": _value(r.huber),
             "largest alone": f"{r.single_scale:.2f}x",
-            **({"by the clock": number(r.wall_clock, unit="x")} if r.wall_clock else {}),
+            **({"by the clock": _clock(r)} if any(x.wall_clock for x in found) else {}),
         }
         for r in found
     ]
+
+
+def _clock(r: Robustness) -> str:
+    return number(r.wall_clock, unit="x") if r.wall_clock else "-"
 
 
 def _value(multiplier: float | None) -> str:
@@ -211,7 +216,9 @@ def holdout_notes(h: Holdout) -> list[str]:
     ranked = sorted(h.mean_error.items(), key=lambda item: item[1])
     notes = [
         f"Laws fitted without the {h.n_held_out} largest sizes ({h.n_fitted} are left). Mean "
-        "absolute error: " + ", ".join(f"{name} {error:.2%}" for name, error in ranked) + "."
+        f"absolute error over the {h.n_compared} points that all predict: "
+        + ", ".join(f"{name} {error:.2%}" for name, error in ranked)
+        + "."
     ]
     return notes + [f"{name}: {reason}" for name, reason in h.refusals.items()]
 
@@ -316,8 +323,8 @@ def gap_notes(g: Gap, df: pd.DataFrame) -> list[str]:
         trend = number(g.trend, 4, " nats")
         notes.append(f"The gap {told} with compute: {trend} per factor of ten.")
     if not g.separable and g.pooled is not None:
-        needed = "more than 1,000" if g.seeds_needed is None else f"about {g.seeds_needed}"
-        notes.append(f"To tell a gap of {g.pooled.value:+.4f} nats from 0: {needed} seeds a size.")
+        needed = g.seeds_needed_note or f"about {g.seeds_needed}, in half of all studies"
+        notes.append(f"Seeds a size to tell {g.pooled.value:+.4f} nats from 0: {needed}.")
     if g.dropped_sizes:
         notes.append(
             f"{len(g.dropped_sizes)} sizes not run for all three were dropped "

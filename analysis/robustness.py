@@ -15,7 +15,7 @@ from analysis.stats import Estimate, mean_interval
 from analysis.table import baseline as baseline_of
 from analysis.table import require_variant
 
-PINNED = (0.6, 0.8)  # of the least loss
+PINNED = (0.6, 0.8)  # of the least loss of all variants, so that they share a column
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Robustness:
     at: float  # PFLOP/s-days, of the floors
     left_out: dict[str, float]  # size -> the shared-exponent multiplier without it
     floors: tuple[FloorSensitivity, ...]  # each curve with its own exponent
-    huber: float  # one exponent, Huber's delta 1e-3: what a bad point cannot move far
+    huber: float | None  # one exponent, Huber's delta 1e-3; None where that did not converge
     single_scale: float  # from the largest size alone, at the baseline's slope
     wall_clock: Estimate | None  # seconds instead of FLOPs; None where they are not recorded
 
@@ -68,7 +68,7 @@ def robustness(
         baseline=m.baseline,
         at=m.at,
         left_out=_left_out(pairs, m.baseline, m.variant, level),
-        floors=_floors(pairs, m.baseline, m.variant, m.at),
+        floors=_floors(pairs, m.baseline, m.variant, m.at, float(df["loss"].min())),
         huber=_huber(pairs, m.baseline, m.variant, m.at),
         single_scale=m.by_size[-1].value,
         wall_clock=_wall_clock(df, m.shared, m.baseline, m.variant),
@@ -89,18 +89,23 @@ def _left_out(pairs: Pairs, base: str, variant: str, level: float) -> dict[str, 
     return found
 
 
-def _huber(pairs: Pairs, base: str, variant: str, at: float) -> float:
-    fits = fit_floors(_curves(pairs, base, variant), 0.0, "shared", Huber(1e-3))
-    return fits.multiplier(base, variant, at)
+def _huber(pairs: Pairs, base: str, variant: str, at: float) -> float | None:
+    """What a bad point cannot move far."""
+    try:
+        fits = fit_floors(_curves(pairs, base, variant), 0.0, "shared", Huber(1e-3))
+        return fits.multiplier(base, variant, at)
+    except Refusal:
+        return None
 
 
 def _curves(pairs: Pairs, base: str, variant: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {v: (np.exp(pairs.ln_compute[v]), np.exp(pairs.ln_loss(v))) for v in (base, variant)}
 
 
-def _floors(pairs: Pairs, base: str, variant: str, at: float) -> tuple[FloorSensitivity, ...]:
+def _floors(
+    pairs: Pairs, base: str, variant: str, at: float, least: float
+) -> tuple[FloorSensitivity, ...]:
     curves = _curves(pairs, base, variant)
-    least = min(float(loss.min()) for _, loss in curves.values())
     pinned: list[Floor] = [0.0, *(round(share * least, 2) for share in PINNED)]
     rows = []
     for floor in [*pinned, "shared", "free"]:

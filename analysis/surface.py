@@ -4,14 +4,17 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from analysis.apart import varied_apart
 from analysis.convergence import Convergence, best
 from analysis.errors import Refusal
+from analysis.floor import require_inside
 from analysis.logsum import Terms, minimise
 from analysis.objectives import Huber, Objective
 from analysis.stats import Estimate
 
 MIN_POINTS = 8  # three more than there are parameters
 MIN_DECADES = 0.5
+MIN_CONVERGED = 0.95
 
 
 @dataclass(frozen=True)
@@ -59,15 +62,16 @@ def fit_surface(
 
     Args:
       N, D, loss: [n_points] parameters, tokens and nats; above 0.
-      objective: in ln L; Huber(1e-3) by default, that of arXiv 2203.15556, whose published
-        optimum is nearer to `LeastAbsolute`.
+      objective: in ln L; Huber(1e-3) by default, as in arXiv 2203.15556. The optimum that
+        arXiv 2404.10102 prints is that of `LeastAbsolute`.
       tied: one exponent for N and D.
       n_resamples: of a bootstrap over points, or over whole `clusters` of them, for intervals.
       clusters: [n_points] labels, such as of runs that share a trunk.
 
     Raises:
-      Refusal: "too-few-points", "no-range" (N or D spans less than half a decade), "not-positive",
-        "not-converged".
+      Refusal: "too-few-points", "no-range" (N or D spans less than half a decade),
+        "not-varied-apart", "not-positive", "not-converged", "no-usable-slope" (an exponent is not
+        above 0), "floor-at-bound"; "bootstrap-failed": over 5% of the resamples did not converge.
     """
     objective = objective or Huber(1e-3)
     N, D, loss = (np.asarray(x, float) for x in (N, D, loss))
@@ -77,6 +81,7 @@ def fit_surface(
     terms = _terms(x - means[0], z - means[1], tied)
     theta, report = best(minimise(terms, y, objective, _starts(y, tied)), objective.name, "L(N, D)")
     whole = _named(theta, means, tied)
+    _require_law(whole, float(loss.min()))
     fitted = Surface(**whole, convergence=report, n_points=len(y))
     if not n_resamples:
         return fitted
@@ -84,11 +89,17 @@ def fit_surface(
     again = minimise(
         terms, y, objective, np.broadcast_to(theta, (n_resamples, len(theta))), weights
     )
-    draws = _named(again.theta.T, means, tied)
+    if again.converged.mean() < MIN_CONVERGED:
+        raise Refusal(
+            "bootstrap-failed",
+            f"Of {n_resamples} resamples {(~again.converged).sum()} did not converge: the points "
+            "left in them do not determine five parameters. Add points.",
+        )
+    draws = _named(again.theta[again.converged].T, means, tied)
     tails = (1 - level) / 2
     return replace(
         fitted,
-        n_resamples=n_resamples,
+        n_resamples=int(again.converged.sum()),
         standard_errors={k: float(np.std(v, ddof=1)) for k, v in draws.items()},
         intervals={
             k: Estimate(whole[k], *map(float, np.quantile(v, (tails, 1 - tails))), level)
@@ -115,6 +126,23 @@ def _require(N, D, loss) -> None:
                 f"{name} spans {decades:.2f} decades; below {MIN_DECADES} its exponent cannot be "
                 "told from the floor. Vary it more.",
             )
+    if not varied_apart(np.log(N), np.log(D)):
+        raise Refusal(
+            "not-varied-apart",
+            "N and D go together (D is a power of N within 10%), so that the two terms can change "
+            "places. Add sizes with more or fewer tokens, or fit L = E + A C^-alpha.",
+        )
+
+
+def _require_law(found: dict, least: float) -> None:
+    for name in ("alpha", "beta"):
+        if found[name] <= 0:
+            raise Refusal(
+                "no-usable-slope",
+                f"{name} is {found[name]:.3g}: the loss does not fall with "
+                f"{'parameters' if name == 'alpha' else 'tokens'}.",
+            )
+    require_inside(found["E"], least, "L(N, D)")
 
 
 def _terms(x: np.ndarray, z: np.ndarray, tied: bool) -> Terms:

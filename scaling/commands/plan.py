@@ -27,17 +27,20 @@ def plan(
     from scaling.commands.cells import study_cells
     from scaling.commands.report import labels_of, print_rows, say
 
-    loaded, cells = study_cells(study, set_)
-    base = [cell for cell in cells if cell.variant == loaded.baseline]
-    compute = {cell.size: cell.train_flops for cell in base}
-    noise = noise_of(load(like), labels_of(like).get("baseline")) if like else TYPICAL
+    _, cells = study_cells(study, set_)
     variants = list(dict.fromkeys(cell.variant for cell in cells))
+    one_seed = [cell for cell in cells if cell.seed == cells[0].seed]
+    compute = dict.fromkeys(dict.fromkeys(cell.size for cell in one_seed), 0.0)
+    for cell in one_seed:  # the mean over variants, some of which compute more
+        compute[cell.size] += cell.train_flops / len(variants)
+    noise = noise_of(load(like), labels_of(like).get("baseline")) if like else TYPICAL
     found = designs(compute, len(variants), budget, noise, multiplier)
     print_rows(f"{len(variants)} variants, multiplier {multiplier:g}x", _rows(found[:10]))
     best = found[0]
     say([
-        f"Noise of ln L ({noise.source}): {noise.own:.2%} of a run's own, {noise.size:.2%} that a "
-        f"size's variants share; alpha {noise.alpha:.3f}. Intervals: medians over 400 simulated "
+        f"Noise of ln L ({noise.source}): {noise.run:.2%} of a run's own, "
+        f"{noise.interaction:.2%} of a variant at a size, {noise.size:.2%} that a size's variants "
+        f"share; alpha {noise.alpha:.3f}. Intervals: medians over 400 simulated "
         "studies. FLOPs as the study counts them.",
         "The narrowest that the budget allows, for the study file:",
     ])  # fmt: skip

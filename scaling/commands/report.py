@@ -8,7 +8,15 @@ def labels_of(source: str) -> dict[str, str]:
     """What a run directory's study calls its baseline, Full and Block; {} where it does not say."""
     try:
         grid = json.loads((Path(source) / "grid.json").read_text(encoding="utf-8"))
-        labels = {cell["model"]["residual"]["name"]: cell["variant"] for cell in grid["cells"]}
+        found: dict[str, set[str]] = {}
+        for cell in grid["cells"]:
+            found.setdefault(cell["model"]["residual"]["name"], set()).add(cell["variant"])
+        # One of several variants of a residual connection is meant where it bears its name.
+        labels = {
+            name: name if name in labels else min(labels)
+            for name, labels in found.items()
+            if name in labels or len(labels) == 1
+        }
         return {"baseline": grid["baseline"], **labels}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
@@ -18,10 +26,11 @@ def print_rows(title: str, rows: list[dict[str, str]], stack: bool = True) -> No
     """A table. Stacked, an interval goes below its value: four columns of them fit the width."""
     from scaling.console import make_console, make_table
 
-    columns = {name: "right" if i else "left" for i, name in enumerate(rows[0])}
-    table = make_table(title, columns)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    table = make_table(title, {name: "right" if i else "left" for i, name in enumerate(names)})
     for row in rows:
-        table.add_row(*(cell.replace(" [", "\n[") if stack else cell for cell in row.values()))
+        cells = [row.get(name, "-") for name in names]
+        table.add_row(*(cell.replace(" [", "\n[") if stack else cell for cell in cells))
     make_console().print(table, markup=False)
 
 

@@ -252,13 +252,17 @@ def saved_activations(subject: Subject) -> str:
 
 
 def moved(residual: Residual | dict, spread: float = 0.1) -> Residual | dict:
-    """A residual connection, or its parameters, with random numbers added to all of them."""
+    """A residual connection, or its parameters, with random numbers added to all of them.
+
+    To matrices as much as leaves their products of order one: logits of thirty would multiply
+    rounding errors by thirty.
+    """
     rng = np.random.default_rng(5)  # NumPy compiles nothing
 
     def move(a):
-        return jnp.asarray(
-            np.asarray(a) + np.float32(spread) * rng.standard_normal(a.shape, np.float32)
-        )
+        fan_in = a.shape[-2] if a.ndim > 2 else 1
+        noise = spread / fan_in**0.5 * rng.standard_normal(a.shape)
+        return jnp.asarray(np.asarray(a) + np.float32(noise))
 
     return jax.tree.map(move, residual)
 

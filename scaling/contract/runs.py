@@ -35,9 +35,7 @@ from scaling.sharding import AXES, Sharding
 from scaling.study import Train
 
 STEPS, LAYERS = 50, 16
-# Near the initial parameters, and where all of them matter; further off, softmaxes of large logits
-# multiply rounding errors.
-SPREADS = (0.05, 0.2)
+SPREADS = (0.05, 0.2)  # near the initial parameters, and where all of them matter
 
 
 def derivation(subject: Subject, derive: Callable) -> str:

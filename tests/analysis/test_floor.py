@@ -1,5 +1,7 @@
 """Laws with a floor: known ones found again, published ones, and floors that data do not give."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import least_squares
@@ -7,7 +9,7 @@ from shared_data import read
 
 from analysis import fit, load
 from analysis.errors import Refusal
-from analysis.floor import fit_floors
+from analysis.floor import FloorLaw, fit_floors
 from analysis.objectives import LeastAbsolute, LossLeastSquares
 
 C = np.geomspace(0.1, 30, 8)
@@ -123,3 +125,14 @@ def test_refusals(arguments, code):
 def test_three_points_do_not_give_three_parameters():
     with pytest.raises(Refusal, match="3 points are given for 3 parameters"):
         fit_floors({"a": curve(1.5, 0.8, 0.15, C[:3])}, "free")
+
+
+def test_a_loss_below_the_baselines_floor_has_no_multiplier():
+    fits = fit_floors({"a": curve(1.5, 0.8, 0.15), "b": curve(1.2, 0.6, 0.15)}, "free")
+    assert fits.multiplier("b", "a", 1.0) < 1
+    with pytest.raises(Refusal, match="at or below the floor of 'a'") as error:
+        fits.multiplier("a", "b", 1e4)
+    assert error.value.code == "below-floor"
+    flat = FloorLaw("a", 0.0, 2.0, -0.01, 1.0, 2.0, 0.0)
+    with pytest.raises(Refusal, match="does not fall"):
+        replace(fits, laws={"a": flat, "b": fits.laws["b"]}).multiplier("a", "b", 1.0)

@@ -15,6 +15,7 @@ def test_a_pure_power_law_is_predicted_by_itself():
     assert len(found.predictions) == 4 and found.n_fitted == 5
     assert found.mean_error["power law"] < 1e-9
     assert found.mean_error["loss of the largest fitted"] > 0.01
+    assert found.n_compared == 4 and "with a floor" not in found.mean_error
     assert found.refusals  # a floor that there is not
 
 

@@ -48,14 +48,21 @@ def test_refusals(losses, code, say):
 def test_the_ladders_sweeps_have_interior_minima_near_the_rates_chosen():
     ladder = Path(__file__).parents[2] / "configs" / "ladders" / "demo.yaml"
     about = yaml.safe_load(ladder.read_text(encoding="utf-8"))
+    refused = set()
     for size, losses in about["learning_rate_sweep"].items():
         chosen = float(about["sizes"][size]["learning_rate"])
         try:
             found = best_rate({float(lr): loss for lr, loss in losses.items()}, size)
-        except Refusal as refusal:  # d32 is best at its largest rate
-            assert (size, refusal.code) == ("d32", "non-interior-minimum")
+        except Refusal as refusal:
+            refused.add((size, refusal.code))
         else:
             assert 0.5 < chosen / found.learning_rate < 1.5
+    assert refused == {("d32", "non-interior-minimum")}  # best at its largest rate
+
+
+def test_the_next_rate_diverged():
+    with pytest.raises(Refusal, match=r"0\.004, diverged; add rates between"):
+        best_rate({5e-4: 2.2, 1e-3: 2.1, 2e-3: 2.0, 4e-3: float("nan")})
 
 
 def test_laws_are_found_again():
@@ -69,8 +76,9 @@ def test_laws_are_found_again():
 
 def test_a_ladder_of_constant_tokens_a_parameter_has_one_exponent():
     N = np.geomspace(1e6, 1e9, 5)
-    law = rate_law(N, 20 * N, 0.5 * N**-0.25)
-    assert law.exponent_of_D is None and law.exponent_of_N.value == pytest.approx(-0.25)
+    for jitter in (1.0, np.array([0.995, 1.004, 1.0, 0.997, 1.003])):  # whole batches
+        law = rate_law(N, 20 * N * jitter, 0.5 * N**-0.25)
+        assert law.exponent_of_D is None and law.exponent_of_N.value == pytest.approx(-0.25)
 
 
 def test_the_interval_covers_the_truth():

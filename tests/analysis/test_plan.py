@@ -10,7 +10,7 @@ from analysis import multiplier
 from analysis.errors import Refusal
 from analysis.plan import Noise, designs, expect, noise_of
 
-NOISE = Noise(0.002, 0.004, 0.06, "a test")
+NOISE = Noise(0.002, 0.0, 0.004, 0.06, "a test")
 COMPUTE = {f"S{i}": float(c) for i, c in enumerate(np.geomspace(1e15, 1e17, 5))}
 
 
@@ -22,7 +22,7 @@ def noisy(rng, own, size, seeds, m=1.2, n_sizes=5):
 
 
 def test_the_interval_is_what_studies_of_the_design_have():
-    """Through the whole of `multiplier`, seed by seed, which shares no code with the simulation."""
+    """Through the whole of `multiplier`, seed by seed."""
     rng = np.random.default_rng(1)
     studies = [multiplier(noisy(rng, 0.002, 0.004, 3), "hc").shared for _ in range(60)]
     design = expect(COMPUTE, 2, 3, NOISE, 1.2)
@@ -33,13 +33,25 @@ def test_the_interval_is_what_studies_of_the_design_have():
     assert design.resolved == pytest.approx(told, abs=0.12)
 
 
-def test_noise_is_found_again():
+@pytest.mark.parametrize(("own", "size", "seeds"), [(0.002, 0.004, 4), (0.004, 0.002, 5)])
+def test_noise_is_found_again(own, size, seeds):
     rng = np.random.default_rng(2)
-    found = [noise_of(noisy(rng, 0.002, 0.004, 4, n_sizes=8)) for _ in range(40)]
+    found = [noise_of(noisy(rng, own, size, seeds, n_sizes=8)) for _ in range(60)]
     rms = lambda name: np.sqrt(np.mean([getattr(n, name) ** 2 for n in found]))  # noqa: E731
-    assert rms("own") == pytest.approx(0.002, rel=0.15)
-    assert rms("size") == pytest.approx(0.004, rel=0.15)
+    assert rms("run") == pytest.approx(own, rel=0.1)
+    assert rms("size") == pytest.approx(size, rel=0.15)
+    assert rms("interaction") < 0.4 * own
     assert np.mean([n.alpha for n in found]) == pytest.approx(0.06, rel=0.05)
+
+
+def test_lack_of_fit_is_no_noise_that_seeds_average_out():
+    rng = np.random.default_rng(3)
+    noise = 0.001 * rng.normal(size=(2, 8, 4)) + 0.005 * rng.normal(size=(2, 8, 1))
+    df = study({"prenorm": 1.0, "hc": 1.2}, noise=noise, seeds=4, compute=np.geomspace(0.1, 10, 8))
+    found = noise_of(df)
+    assert found.run == pytest.approx(0.001, rel=0.3) and found.interaction > 0.003
+    one, many = (expect(COMPUTE, 2, n, found) for n in (1, 50))
+    assert np.log(many.high / many.low) > 0.9 * np.log(one.high / one.low)
 
 
 def test_more_seeds_and_more_sizes_narrow_it():

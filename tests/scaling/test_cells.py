@@ -81,7 +81,7 @@ PLUG_INS = {
     "cost": ({"flops_per_token": classmethod(boom)}, "cannot be made: RuntimeError: boom"),
     "no number": (
         {"flops_per_token": classmethod(lambda cls, cfg: "many")},
-        "flops_per_token of .* is 'many', and must be a number",
+        "flops_per_token of .* is 'many', and must be a finite number",
     ),
     "unknown axis": (with_parameter(("bogus",)), r"with axes \('bogus',\); one name a dimension"),
     "too many axes": (with_parameter((None, None)), "one name a dimension is needed, of batch"),
