@@ -27,13 +27,13 @@ demo: $(STAMP)
 	$(BIN)/scaling plot runs/demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not tpu_aot"
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not tpu_aot"
 
 setup-tpu: $(VENV)/.installed-tpu
 
 # Compiles kernels and training steps for TPUs, with their real compiler and without a TPU.
 test-tpu: $(VENV)/.installed-tpu
-	$(BIN)/python -m pytest -m tpu_aot
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m tpu_aot
 
 $(VENV)/.installed-tpu: $(STAMP) requirements-tpu.lock
 	@echo "Installing the TPU compiler into $(VENV), once ..."

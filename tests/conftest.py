@@ -71,3 +71,13 @@ def no_compile_cache():
     yield
     jax.config.update("jax_enable_compilation_cache", before)
     compilation_cache.reset_cache()
+
+
+def pytest_collection_modifyitems(items):
+    """Modules and classes with slow tests first, so that no worker ends on one alone."""
+    slow = {_scope(item) for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: _scope(item) not in slow)
+
+
+def _scope(item) -> str:
+    return item.nodeid.rsplit("::", 1)[0]
