@@ -12,7 +12,7 @@ import typer
 
 from scaling.commands.report import labels_of, print_rows, say
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # described in docs/method.md
 
 Source = Annotated[
     str, typer.Argument(help="Run directory, CSV file, or published table (attnres_table2).")
@@ -181,8 +181,11 @@ def _multipliers(df, fits, at):
 
 
 def _document(df, options: dict) -> dict:
+    from scaling.version import code_version
+
     return {
         "schema_version": SCHEMA_VERSION,
+        "code_version": code_version(),
         "source": df.attrs["source"],
         "sha256": df.attrs["sha256"],
         "flops_convention": df.attrs["flops_convention"],
