@@ -8,6 +8,7 @@ from analysis.convergence import Convergence, best, lowest
 from analysis.errors import Refusal, listed
 from analysis.logsum import Terms, minimise
 from analysis.objectives import LeastSquares, Objective
+from analysis.stats import Estimate, t_quantile
 
 Floor = float | str  # a number of nats that is pinned, "free" or "shared"
 AT_ZERO, AT_LEAST = 1e-2, 1 - 1e-3  # of the least loss: a floor out here is no floor
@@ -129,6 +130,41 @@ def fit_floors(
         rmse = float(np.sqrt(np.mean(residuals[owner == i] ** 2)))
         laws[name] = FloorLaw(name, E, A, alpha, float(np.exp(ln_at)), reducible, rmse)
     return FloorFits(laws, floor, exponent, report, dof)
+
+
+def floor_interval(
+    curves: dict[str, tuple[np.ndarray, np.ndarray]], exponent: str = "own", level: float = 0.95
+) -> Estimate:
+    """One floor for all curves, with its profile-likelihood interval.
+
+    Those floors are inside whose least sum of squares is at most 1 + t^2 / dof times the least of
+    all, which is what a t interval would be if the loss were linear in E. An end at 0 or just below
+    the least loss says that the data do not exclude it.
+
+    Raises:
+      Refusal: those of `fit_floors`.
+    """
+    fits = fit_floors(curves, "shared", exponent)
+    E = next(iter(fits.laws.values())).E
+    allowed = fits.convergence.objective * (1 + t_quantile(level, fits.dof) ** 2 / fits.dof)
+
+    def is_inside(pinned: float) -> bool:
+        try:
+            return fit_floors(curves, pinned, exponent).convergence.objective <= allowed
+        except Refusal:  # no law goes with such a floor
+            return False
+
+    def end(outermost: float) -> float:
+        if is_inside(outermost):
+            return outermost
+        inside, outside = E, outermost
+        for _ in range(30):
+            middle = (inside + outside) / 2
+            inside, outside = (middle, outside) if is_inside(middle) else (inside, middle)
+        return inside
+
+    least = min(float(np.min(loss)) for _, loss in curves.values())
+    return Estimate(E, end(0.0), end(AT_LEAST * least), level)
 
 
 def _check(floor: Floor, exponent: str, least: float) -> None:

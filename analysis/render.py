@@ -182,6 +182,12 @@ def robustness_notes(found: list[Robustness]) -> list[str]:
             "baseline's, on the hardware that the runs had."
         )
     for r in found:
+        if r.floor:
+            undecided = " Zero is not excluded." if r.floor.low == 0 else ""
+            notes.append(
+                f"{r.variant}: a floor that both curves share is {number(r.floor, 2, ' nats')} "
+                f"(profile likelihood).{undecided}"
+            )
         refused = {f.floor: f.refused for f in r.floors if f.refused}
         notes += [f"{r.variant}, E = {floor}: {reason}" for floor, reason in refused.items()]
     return notes

@@ -7,7 +7,7 @@ import pandas as pd
 
 from analysis.cells import Pairs, pair, require_loaded
 from analysis.errors import Refusal
-from analysis.floor import Floor, fit_floors
+from analysis.floor import Floor, fit_floors, floor_interval
 from analysis.multiplier import multiplier
 from analysis.objectives import Huber
 from analysis.shift import shared_exponent_shift
@@ -37,6 +37,7 @@ class Robustness:
     left_out: dict[str, float]  # size -> the shared-exponent multiplier without it
     floors: tuple[FloorSensitivity, ...]  # each curve with its own exponent
     huber: float | None  # one exponent, Huber's delta 1e-3; None where that did not converge
+    floor: Estimate | None  # shared by both curves, profile likelihood; None where refused
     single_scale: float  # from the largest size alone, at the baseline's slope
     wall_clock: Estimate | None  # seconds instead of FLOPs; None where they are not recorded
 
@@ -70,6 +71,7 @@ def robustness(
         left_out=_left_out(pairs, m.baseline, m.variant, level),
         floors=_floors(pairs, m.baseline, m.variant, m.at, float(df["loss"].min())),
         huber=_huber(pairs, m.baseline, m.variant, m.at),
+        floor=_floor(pairs, m.baseline, m.variant, level),
         single_scale=m.by_size[-1].value,
         wall_clock=_wall_clock(df, m.shared, m.baseline, m.variant),
     )
@@ -94,6 +96,13 @@ def _huber(pairs: Pairs, base: str, variant: str, at: float) -> float | None:
     try:
         fits = fit_floors(_curves(pairs, base, variant), 0.0, "shared", Huber(1e-3))
         return fits.multiplier(base, variant, at)
+    except Refusal:
+        return None
+
+
+def _floor(pairs: Pairs, base: str, variant: str, level: float) -> Estimate | None:
+    try:
+        return floor_interval(_curves(pairs, base, variant), level=level)
     except Refusal:
         return None
 

@@ -9,7 +9,7 @@ from shared_data import read
 
 from analysis import fit, load
 from analysis.errors import Refusal
-from analysis.floor import FloorLaw, fit_floors
+from analysis.floor import FloorLaw, fit_floors, floor_interval
 from analysis.objectives import LeastAbsolute, LossLeastSquares
 
 C = np.geomspace(0.1, 30, 8)
@@ -91,6 +91,20 @@ def test_porians_tuned_law():
     assert round(law.alpha, 5) == 0.09057
     assert round(law.E, 4) == 1.6437
     assert round(fit_floors({"tuned": porian_tuned()}).laws["tuned"].alpha, 5) == 0.05025
+
+
+def test_the_profile_interval_covers_the_floor():
+    rng, held = np.random.default_rng(5), []
+    for _ in range(150):
+        curves = {k: curve(1.5, A, 0.2) for k, A in (("a", 0.8), ("b", 0.75))}
+        noisy = {k: (x, y * np.exp(2e-3 * rng.normal(size=len(y)))) for k, (x, y) in curves.items()}
+        held.append(floor_interval(noisy).contains(1.5))
+    assert 0.90 <= np.mean(held) <= 0.99
+
+
+def test_five_sizes_do_not_exclude_that_there_is_no_floor():
+    found = floor_interval(table2())
+    assert found.low == 0 and found.value > 0.5 and 1.3 < found.high < 1.693
 
 
 def test_a_floor_that_the_points_do_not_give_is_refused():
