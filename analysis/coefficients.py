@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 
 from analysis.errors import Refusal
-from analysis.reading import PUBLISHED
+from analysis.reading import PUBLISHED, published_names
 
 
 def multiplier_from_coefficients(
@@ -71,7 +71,7 @@ def printed_multipliers(table: str, baseline: str) -> list[Printed]:
       table: name of a table that ships with the package, such as "attnres_table2".
     """
     path = PUBLISHED / f"{table}.json"
-    if not path.is_file():
+    if table not in published_names() or not path.is_file():
         return []
     about = json.loads(path.read_text(encoding="utf-8"))
     laws, digits = about["laws"], (about["decimals"],) * 2

@@ -28,10 +28,11 @@ def ratio_of_means(
         return Ratio(None, "one size gives no interval for the ratio")
     gain = mean_interval(denominator, level)
     if gain.low <= 0:
+        why = f"'{name}' is worse than it" if gain.high < 0 else "not separated from 0"
         return Ratio(
             None,
             f"the gain of '{name}' over the baseline is {gain.value:.4f} nats "
-            f"[{gain.low:.4f}, {gain.high:.4f}], not separated from 0",
+            f"[{gain.low:.4f}, {gain.high:.4f}], {why}",
         )
     a, b = float(numerator.mean()), float(denominator.mean())
     (v_aa, v_ab), (_, v_bb) = np.cov(numerator, denominator, ddof=1) / n

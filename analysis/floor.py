@@ -1,5 +1,6 @@
 """L = E + A C^-alpha for one or several curves: floor and exponent free, pinned or shared."""
 
+import math
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -37,7 +38,8 @@ class FloorLaw:
         """PFLOP/s-days at which the law has this loss; inf at or below its floor."""
         if loss <= self.E:
             return float("inf")
-        return float(((loss - self.E) / self.A) ** (-1 / self.alpha))
+        ln_C = -math.log((loss - self.E) / self.A) / self.alpha
+        return math.exp(ln_C) if ln_C < 700 else math.inf
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,12 @@ class FloorFits:
                 f"'{variant}' has a loss of {loss:.4g} at {C:.3g} PFLOP/s-days, at or below the "
                 f"floor of '{base}' ({law.E:.4g}), which no compute reaches.",
             )
-        return law.compute(loss) / C
+        m = law.compute(loss) / C
+        if not math.isfinite(m):
+            raise Refusal(
+                "out-of-range", f"No compute that has a name brings '{base}' to {loss:.4g} nats."
+            )
+        return m
 
     def to_dict(self) -> dict:
         """Plain numbers, strings, lists and dicts, at full precision."""
@@ -98,6 +105,7 @@ def fit_floors(
         to the least loss, so the data do not determine it; "not-converged".
     """
     objective = objective or LeastSquares()
+    _require_curves(curves)
     data = {k: (np.log(C), np.log(L)) for k, (C, L) in curves.items()}
     x = np.concatenate([x for x, _ in data.values()])
     y = np.concatenate([y for _, y in data.values()])
@@ -165,6 +173,19 @@ def floor_interval(
 
     least = min(float(np.min(loss)) for _, loss in curves.values())
     return Estimate(E, end(0.0), end(AT_LEAST * least), level)
+
+
+def _require_curves(curves) -> None:
+    if not curves:
+        raise Refusal("too-few-points", "No curve is given.")
+    for name, (C, L) in curves.items():
+        C, L = np.asarray(C, float), np.asarray(L, float)
+        if C.ndim != 1 or C.shape != L.shape:
+            raise Refusal("bad-shape", f"'{name}' needs as many losses as computes, in one row.")
+        if not (np.isfinite([C, L]).all() and (C > 0).all() and (L > 0).all()):
+            raise Refusal("not-positive", f"'{name}' has a value that is not finite and above 0.")
+        if len(np.unique(C)) < 2:
+            raise Refusal("no-compute-range", f"All points of '{name}' have the same compute.")
 
 
 def _check(floor: Floor, exponent: str, least: float) -> None:

@@ -42,7 +42,7 @@ LAWS = {"power law": 0.0, "with a floor": "free"}
 TRIVIAL = {
     "loss of the largest fitted": lambda x, y, at: y[-1],
     "last two, straight on": lambda x, y, at: (
-        y[-1] + (y[-1] - y[-2]) / (x[-1] - x[-2]) * (at - x[-1])
+        y[-1] + (y[-1] - y[-2]) / (x[-1] - x[-2]) * (at - x[-1]) if x[-1] > x[-2] else np.nan
     ),
 }
 
@@ -90,7 +90,7 @@ def holdout(df: pd.DataFrame, n_largest: int = 2) -> Holdout:
             }
             predicted |= {n: float(np.exp(f(x, y, row["ln_compute"]))) for n, f in TRIVIAL.items()}
             measured = float(np.exp(row["ln_loss"]))
-            errors = {n: value / measured - 1 for n, value in predicted.items()}
+            errors = {n: v / measured - 1 for n, v in predicted.items() if np.isfinite(v)}
             compute = float(np.exp(row["ln_compute"]))
             predictions.append(Prediction(variant, str(size), compute, measured, errors))
     names = [*LAWS, *TRIVIAL]

@@ -32,6 +32,8 @@ def best_rate(losses: dict[float, float], what: str = "the sweep") -> BestRate:
       Refusal: "too-few-points": fewer than three finite losses; "non-interior-minimum": the best
         of the rates is the smallest or the largest, of those with a finite loss or of all.
     """
+    if not all(lr > 0 for lr in losses):
+        raise Refusal("not-positive", f"{what} has a learning rate that is not above 0.")
     finite = {lr: loss for lr, loss in sorted(losses.items()) if np.isfinite(loss)}
     if len(finite) < 3:
         raise Refusal(

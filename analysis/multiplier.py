@@ -91,7 +91,7 @@ def multiplier(
 
     Raises:
         Refusal: "missing-variant", "no-baseline", "same-variant", "too-few-sizes",
-            "no-compute-range", "bad-compute", "no-usable-slope".
+            "no-compute-range", "bad-compute", "no-usable-slope", "out-of-range".
     """
     require_loaded(df)
     variant = require_variant(df, variant)
@@ -113,6 +113,8 @@ def multiplier(
     _require_slope(separate, base)
     shared = shared_exponent_shift(x_b, y_b, x_v, y_v, level)
     _require_slope(shared, f"{base} and {variant} together")
+    for shift in (separate, shared):
+        _require_in_range(shift, base, variant)
     extrapolation = _extrapolation(base, variant, x_v, y_b, line(x_v, y_v).at(np.log(at))[0], at)
     headline = shared.ln_m.exp()
     return Multiplier(
@@ -146,6 +148,18 @@ def _require_slope(shift: Shift, what: str) -> None:
             f"[{alpha.low:.3g}, {alpha.high:.3g}], so the curve has no usable inverse and a gap in "
             "loss cannot be turned into compute. Use a wider range of sizes, more of them, or "
             "more seeds.",
+        )
+
+
+def _require_in_range(shift: Shift, base: str, variant: str) -> None:
+    """A factor of e^100 in compute is a curve that is all but flat."""
+    ln_m = shift.ln_m
+    if not max(abs(ln_m.value), abs(ln_m.low), abs(ln_m.high)) < 100:
+        raise Refusal(
+            "out-of-range",
+            f"'{variant}' and '{base}' differ by more than their slope can turn into compute "
+            f"(ln m = {ln_m.value:.3g} [{ln_m.low:.3g}, {ln_m.high:.3g}]): the loss of '{base}' "
+            "hardly falls in the range of the sizes. Compare losses instead (scaling gap).",
         )
 
 

@@ -19,6 +19,8 @@ def numeric_column(
         if str(cell).strip() == "" or cell is None:
             raise Refusal("missing-value", f"{line}: `{name}` is empty; a number is needed.")
         try:
+            if "_" in str(cell):  # which Python takes for a digit separator
+                raise ValueError
             numbers[i] = float(_with_point(cell, decimal_comma))
         except (TypeError, ValueError):
             raise Refusal(

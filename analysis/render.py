@@ -19,7 +19,11 @@ def number(estimate: Estimate, digits: int = 2, unit: str = "") -> str:
     """ "1.24x [1.19, 1.29]", at `digits` decimals; more where the interval would look empty."""
     while digits < 6 and f"{estimate.low:.{digits}f}" == f"{estimate.high:.{digits}f}":
         digits += 1
-    value, low, high = (_fixed(v, digits) for v in (estimate.value, estimate.low, estimate.high))
+    small = unit == "x" and 0 < estimate.low < 1e-3
+    value, low, high = (
+        f"{v:.3g}" if small else _fixed(v, digits)
+        for v in (estimate.value, estimate.low, estimate.high)
+    )
     return f"{value}{unit} [{low}, {high}]"
 
 

@@ -78,7 +78,7 @@ def robustness(
 
 
 def _left_out(pairs: Pairs, base: str, variant: str, level: float) -> dict[str, float]:
-    """Empty where only three sizes are shared: two points fix a law."""
+    """Without sizes whose absence leaves no usable slope; empty where only three are shared."""
     if len(pairs.sizes) < 4:
         return {}
     x_b, x_v = pairs.ln_compute[base], pairs.ln_compute[variant]
@@ -86,8 +86,12 @@ def _left_out(pairs: Pairs, base: str, variant: str, level: float) -> dict[str, 
     found = {}
     for i, size in enumerate(pairs.sizes):
         kept = np.arange(len(pairs.sizes)) != i
-        shift = shared_exponent_shift(x_b[kept], y_b[kept], x_v[kept], y_v[kept], level)
-        found[size] = float(np.exp(shift.ln_m.value))
+        try:
+            shift = shared_exponent_shift(x_b[kept], y_b[kept], x_v[kept], y_v[kept], level)
+        except Refusal:  # what is left has no slope
+            continue
+        if shift.alpha.low > 0:
+            found[size] = float(np.exp(shift.ln_m.value))
     return found
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.errors import Refusal
 from analysis.stats import Estimate, line, t_interval, t_quantile
 
 
@@ -41,7 +42,11 @@ def shared_exponent_shift(x_b, y_b, x_v, y_v, level: float) -> Shift:
     xc_b, xc_v = x_b - x_b.mean(), x_v - x_v.mean()
     yc_b, yc_v = y_b - y_b.mean(), y_v - y_v.mean()
     sxx = float(xc_b @ xc_b + xc_v @ xc_v)
+    if sxx < 1e-12:
+        raise Refusal("no-compute-range", "All sizes have the same compute, so there is no slope.")
     alpha = -float(xc_b @ yc_b + xc_v @ yc_v) / sxx
+    if alpha == 0:
+        raise Refusal("no-usable-slope", "The losses together do not change with compute.")
     e_b, e_v = yc_b + alpha * xc_b, yc_v + alpha * xc_v
 
     mean_e, mean_x = (e_b + e_v) / 2, (xc_b + xc_v) / 2

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit  # scipy.stats would double the start-up time of `scaling fit`
 
+from analysis.errors import Refusal
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -29,7 +31,13 @@ def _exp(v: float) -> float:
 
 
 def t_quantile(level: float, dof: float) -> float:
-    """Half-width of a two-sided t interval, in standard errors."""
+    """Half-width of a two-sided t interval, in standard errors.
+
+    Raises:
+        Refusal: "bad-option": the level is no share, such as 0.95.
+    """
+    if not 0 < level < 1:
+        raise Refusal("bad-option", f"The level is {level}; it must be between 0 and 1, as 0.95.")
     return float(stdtrit(dof, 0.5 + level / 2))
 
 

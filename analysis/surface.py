@@ -10,7 +10,7 @@ from analysis.errors import Refusal
 from analysis.floor import require_inside
 from analysis.logsum import Terms, minimise
 from analysis.objectives import Huber, Objective
-from analysis.stats import Estimate
+from analysis.stats import Estimate, t_quantile
 
 MIN_POINTS = 8  # three more than there are parameters
 MIN_DECADES = 0.5
@@ -75,6 +75,7 @@ def fit_surface(
     """
     objective = objective or Huber(1e-3)
     N, D, loss = (np.asarray(x, float) for x in (N, D, loss))
+    t_quantile(level, 1)  # refuses what is no level
     _require(N, D, loss)
     x, z, y = np.log(N), np.log(D), np.log(loss)
     means = x.mean(), z.mean()
@@ -109,6 +110,8 @@ def fit_surface(
 
 
 def _require(N, D, loss) -> None:
+    if not (N.ndim == 1 and N.shape == D.shape == loss.shape):
+        raise Refusal("bad-shape", "N, D and loss must be three rows of one length.")
     for name, values in (("N", N), ("D", D), ("loss", loss)):
         if not (np.isfinite(values).all() and (values > 0).all()):
             raise Refusal("not-positive", f"{name} must be finite and above 0 at every point.")

@@ -58,12 +58,15 @@ def load(source: str | Path | pd.DataFrame, *, allow_mixed_data: bool = False) -
     if len(blank):
         raise Refusal("missing-value", f"{lines[blank[0]]}: `variant` is empty.")
     df["variant"] = df["variant"].astype(str)
+    for column in ("seed", "size"):
+        df = _without_blanks(df, column, lines)
     has_seed = "seed" in df
     df["seed"] = plain_numbers(df["seed"], decimal_comma) if has_seed else 0
     if "size" in df:
         df["size"] = df["size"].astype(str)
     else:
         df["size"] = _sizes_from_compute(df)
+    _refuse_mixed_sizes(df)
     _refuse_duplicates(df, lines, has_seed)
 
     extra = [c for c in df.columns if c not in CANONICAL]
@@ -200,7 +203,38 @@ def _single_value(df: pd.DataFrame, column: str, what: str) -> str | None:
     return None if values[0] == "(blank)" else values[0]
 
 
+def _without_blanks(df: pd.DataFrame, column: str, lines: list[str]) -> pd.DataFrame:
+    """Without a column that is blank throughout; a refusal where some cells are."""
+    if column not in df:
+        return df
+    blank = (df[column].isna() | (df[column].astype(str).str.strip() == "")).to_numpy()
+    if blank.all():
+        return df.drop(columns=column)
+    if blank.any():
+        line = lines[int(np.flatnonzero(blank)[0])]
+        raise Refusal("missing-value", f"{line}: `{column}` is empty, and in other rows it is not.")
+    return df
+
+
+def _refuse_mixed_sizes(df: pd.DataFrame) -> None:
+    """Seeds of a size are averaged, so they must have about the same compute."""
+    compute = df.groupby(["variant", "size"], sort=False)["pflops_days"]
+    spread = compute.max() / compute.min()
+    if (spread > SAME_SIZE_COMPUTE).any():
+        variant, size = spread.idxmax()
+        raise Refusal(
+            "mixed-size",
+            f"Runs of variant '{variant}', size '{size}' differ {spread.max():.3g}-fold in "
+            "compute, so they are no seeds of one size. Name their sizes apart.",
+        )
+
+
 def _sizes_from_compute(df: pd.DataFrame) -> pd.Series:
+    """Computes within a per cent are of one size."""
+    distinct = np.sort(df["pflops_days"].unique())
+    starts = np.r_[True, distinct[1:] / distinct[:-1] > 1 + COMPUTE_AGREEMENT]
+    first = dict(zip(distinct, distinct[starts][np.cumsum(starts) - 1], strict=True))
+    df = df.assign(pflops_days=df["pflops_days"].map(first))
     ranks = df.groupby("variant")["pflops_days"].rank(method="dense").astype(int)
     compute = df["pflops_days"].groupby(ranks)
     same_number = df["variant"].groupby(df["variant"]).size().nunique() == 1

@@ -34,7 +34,7 @@ def print_list(found: list[Entry], size: Size) -> None:
 def print_one(entry: Entry, size: Size) -> None:
     """Everything about one."""
     console = make_console()
-    console.print(f"[bold]{entry.name}[/bold]: ", end="")
+    console.print(f"{entry.name}: ", end="", style="bold")
     console.print(entry.summary, markup=False)
     console.print(f"  {entry.equation}", markup=False, style="cyan")
     console.print(f"  {entry.source}; {entry.family}", markup=False)

@@ -11,8 +11,8 @@ MAX_WIDTH = 100
 
 
 def make_console(stderr: bool = False) -> Console:
-    """A console on standard output or standard error."""
-    console = Console(stderr=stderr, highlight=False)
+    """A console on standard output or standard error, to which names of variants are text."""
+    console = Console(stderr=stderr, highlight=False, emoji=False, markup=False)
     console.width = min(console.width, MAX_WIDTH) if console.is_terminal else MAX_WIDTH
     return console
 

@@ -158,7 +158,7 @@ def _held_out(holdout: str | None) -> int:
     if holdout is None:
         return 0
     kind, _, number = holdout.partition(":")
-    if kind != "largest" or not number.isdecimal() or int(number) < 1:
+    if kind != "largest" or not number.isdecimal() or not 1 <= int(number[:4]) <= 999:
         raise UserError(f"--holdout {holdout!r} must be largest:N, N sizes of each, as largest:2.")
     return int(number)
 

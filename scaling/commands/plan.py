@@ -26,14 +26,21 @@ def plan(
     from analysis.plan import TYPICAL, designs, noise_of
     from scaling.commands.cells import study_cells
     from scaling.commands.report import labels_of, print_rows, say
+    from scaling.errors import UserError
 
-    _, cells = study_cells(study, set_)
+    loaded, cells = study_cells(study, set_)
     variants = list(dict.fromkeys(cell.variant for cell in cells))
+    if len(variants) < 2:
+        raise UserError(f"{study} has one variant; a multiplier compares two.")
+    if abs(multiplier - 1) < 1e-3:
+        raise UserError(f"--multiplier {multiplier:g} is no difference to be told from 1.")
     one_seed = [cell for cell in cells if cell.seed == cells[0].seed]
     compute = dict.fromkeys(dict.fromkeys(cell.size for cell in one_seed), 0.0)
     for cell in one_seed:  # the mean over variants, some of which compute more
         compute[cell.size] += cell.train_flops / len(variants)
-    noise = noise_of(load(like), labels_of(like).get("baseline")) if like else TYPICAL
+    noise = TYPICAL
+    if like:
+        noise = noise_of(load(like), labels_of(like).get("baseline", loaded.baseline))
     found = designs(compute, len(variants), budget, noise, multiplier)
     print_rows(f"{len(variants)} variants, multiplier {multiplier:g}x", _rows(found[:10]))
     best = found[0]

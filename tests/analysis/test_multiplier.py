@@ -1,12 +1,13 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_studies import study
 
-from analysis import Refusal, multiplier
+from analysis import Refusal, load, multiplier, robustness
 from analysis.coefficients import multiplier_from_coefficients
 from analysis.shift import separate_exponents_shift, shared_exponent_shift
 
@@ -203,3 +204,36 @@ def test_refuses_a_baseline_whose_loss_does_not_fall(scale):
     error = refused(study({"prenorm": 1, "x": 1.2}, alpha=alpha, noise=noise), "x")
     assert error.code == "no-usable-slope"
     assert "does not fall with compute" in str(error) and "prenorm" in str(error)
+
+
+def curves(compute, base, variant):
+    rows = [(n, f"S{i}", x, c) for n, y in (("prenorm", base), ("v", variant))
+            for i, (x, c) in enumerate(zip(y, compute, strict=True))]  # fmt: skip
+    return load(pd.DataFrame(rows, columns=["variant", "size", "loss", "train_flops"]))
+
+
+@pytest.mark.parametrize(
+    ("base", "variant", "code"),
+    [
+        ((3, 2.9995, 2.999, 2.9985), (1.5, 1.4, 1.3, 1.2), "out-of-range"),
+        ((1.5, 1.4995, 1.499, 1.4985), (3, 2.9995, 2.999, 2.9985), "out-of-range"),
+        ((4, 2, 1), (1, 2, 4), "no-usable-slope"),
+    ],
+)
+def test_what_no_slope_turns_into_compute_is_refused(base, variant, code):
+    df = curves(1e18 * 3.0 ** np.arange(len(base)), base, variant)
+    with pytest.raises(Refusal) as error:
+        multiplier(df, "v")
+    assert error.value.code == code
+
+
+def test_sizes_whose_absence_leaves_no_slope_are_not_left_out():
+    for compute in ((1e18, 1e18, 1e18, 1e19), (1e18, 1.01e18, 1.02e18, 1e19)):
+        df = curves(compute, (3, 3.004, 3.001, 2.5), (2.9, 2.903, 2.9015, 2.4))
+        assert set(robustness(df, "v").left_out) == {"S0", "S1", "S2"}
+
+
+@pytest.mark.parametrize("level", [95, 0, 1.0])
+def test_a_level_is_a_share(level):
+    with pytest.raises(Refusal, match="between 0 and 1"):
+        multiplier(load("attnres_table2"), "attnres_block", level=level)

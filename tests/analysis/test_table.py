@@ -281,3 +281,27 @@ def test_a_unit_that_cannot_be_is_named(csv, header, value, say):
 def test_losses_in_bits_are_not_taken_for_nats(csv):
     error = refused(csv("variant,bits_per_byte,train_flops\nx,1.9,1e19\n"))
     assert "`bits_per_byte` seems to be in bits: nats are bits times 0.6931" in str(error)
+
+
+def test_blank_seeds_and_sizes(csv):
+    error = refused(csv("variant,seed,loss,train_flops\nx,1,1.9,1e19\nx,,1.8,2e19\n"))
+    assert error.code == "missing-value" and "`seed` is empty" in str(error)
+    df = load(csv("variant,seed,loss,train_flops\nx,,1.9,1e19\nx,,1.8,2e19\n"))
+    assert df["seed"].tolist() == [0, 0]
+
+
+def test_computes_within_a_per_cent_are_one_size(csv):
+    rows = "".join(
+        f"{v},{s},{loss - 0.01 * s},{c * (1 + 1e-7 * s)}\n"
+        for v in ("a", "b") for c, loss in ((1e18, 2.0), (4e18, 1.9), (1.6e19, 1.8)) for s in (0, 1)
+    )  # fmt: skip
+    assert load(csv("variant,seed,loss,train_flops\n" + rows))["size"].nunique() == 3
+
+
+def test_a_size_whose_seeds_differ_in_compute_is_refused(csv):
+    error = refused(csv("variant,size,seed,loss,train_flops\nx,S,0,1.9,1e19\nx,S,1,1.8,2e19\n"))
+    assert error.code == "mixed-size" and "2-fold" in str(error)
+
+
+def test_underscores_are_no_digits(csv):
+    assert refused(csv("variant,loss,train_flops\nx,3_1,1e19\n")).code == "not-a-number"
