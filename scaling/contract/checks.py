@@ -260,7 +260,8 @@ def moved(residual: Residual | dict, spread: float = 0.1) -> Residual | dict:
     rng = np.random.default_rng(5)  # NumPy compiles nothing
 
     def move(a):
-        fan_in = a.shape[-2] if a.ndim > 2 else 1
+        is_matrix = a.ndim > 2 or (a.ndim == 2 and min(a.shape) > 8)  # no vector a (sub)layer
+        fan_in = a.shape[-2] if is_matrix else 1
         noise = spread / fan_in**0.5 * rng.standard_normal(a.shape)
         return jnp.asarray(np.asarray(a) + np.float32(noise))
 
