@@ -85,7 +85,8 @@ def fit(
     say([render.printed_sentence(p) for p in printed])
     say(render.multiplier_notes(multipliers))
     if moved:
-        print_rows("How far the multipliers move", render.robustness_rows(moved))
+        print_rows("How far the multipliers move", render.robustness_rows(moved), stack=False)
+        print_rows("Under floors of the loss", render.floor_rows(moved))
         say(render.robustness_notes(moved))
     if held:
         print_rows("The largest sizes, predicted", render.holdout_rows(held))

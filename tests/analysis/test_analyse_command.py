@@ -53,7 +53,8 @@ def test_fit_prints_values_intervals_and_what_they_are(invoke):
     assert "1.23x [1.18, 1.28] the compute" in text
     assert "1.22 1.21 1.21 1.22 1.31" in text
     assert "give 1.25x at 5.6 PFsd; their rounding alone spans 1.20 to 1.31" in text
-    assert "1.21 to 1.24 1.27x 1.30x 1.33x 1.29x 1.35x" in text  # what moves it
+    assert "attnres_block 1.21 to 1.24 1.24x 1.31x" in text
+    assert "attnres_block 1.27x 1.30x 1.33x 1.29x 1.35x" in text  # what moves it
     assert max(map(len, out.splitlines())) <= 100
 
 
