@@ -52,8 +52,8 @@ def bootstrap(
         if n < MIN_RESAMPLED:
             raise Refusal(
                 "too-few-sizes",
-                f"{n} sizes have {_multisets(n)} distinct resamples, some of them without a slope; "
-                f'{MIN_RESAMPLED} are needed. Use kind "parametric", or the t interval.',
+                f"{n} sizes have {comb(2 * n - 1, n)} distinct resamples, some without a "
+                f'slope; {MIN_RESAMPLED} are needed. Use kind "parametric", or the t interval.',
             )
         drawn = rng.integers(0, n, (n_resamples, n))
         drawn = drawn[np.ptp(drawn, axis=1) > 0]
@@ -72,7 +72,3 @@ def _shift(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     fitted = mean_y - alpha[..., None, None] * xc
     dy, dx = (m[..., 0, 0] - m[..., 1, 0] for m in (mean_y, mean_x))
     return dy / alpha + dx, fitted
-
-
-def _multisets(n: int) -> int:
-    return comb(2 * n - 1, n)

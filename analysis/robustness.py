@@ -5,16 +5,15 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pandas as pd
 
-from analysis.cells import Pairs, pair, require_loaded
+from analysis.cells import Pairs, pair
 from analysis.errors import Refusal
 from analysis.floor import Floor, fit_floors, floor_interval
 from analysis.multiplier import multiplier
 from analysis.objectives import Huber
 from analysis.shift import shared_exponent_shift
 from analysis.stats import Estimate, mean_interval
-from analysis.table import baseline as baseline_of
-from analysis.table import require_variant
 
+Curves = dict[str, tuple[np.ndarray, np.ndarray]]  # variant -> PFLOP/s-days and losses
 PINNED = (0.6, 0.8)  # of the least loss of all variants, so that they share a column
 
 
@@ -61,19 +60,20 @@ def robustness(
     Raises:
       Refusal: those of `analysis.multiplier`.
     """
-    require_loaded(df)
     m = multiplier(df, variant, baseline, at, level)
-    pairs = pair(df, [baseline_of(df, baseline), require_variant(df, variant)])
+    names = m.baseline, m.variant
+    pairs = pair(df, [*names])
+    curves = {v: (np.exp(pairs.ln_compute[v]), np.exp(pairs.ln_loss(v))) for v in names}
     return Robustness(
         variant=m.variant,
         baseline=m.baseline,
         at=m.at,
-        left_out=_left_out(pairs, m.baseline, m.variant, level),
-        floors=_floors(pairs, m.baseline, m.variant, m.at, float(df["loss"].min())),
-        huber=_huber(pairs, m.baseline, m.variant, m.at),
-        floor=_floor(pairs, m.baseline, m.variant, level),
+        left_out=_left_out(pairs, *names, level),
+        floors=_floors(curves, *names, m.at, float(df["loss"].min())),
+        huber=_huber(curves, *names, m.at),
+        floor=_floor(curves, level),
         single_scale=m.by_size[-1].value,
-        wall_clock=_wall_clock(df, m.shared, m.baseline, m.variant),
+        wall_clock=_wall_clock(df, m.shared, *names),
     )
 
 
@@ -95,30 +95,25 @@ def _left_out(pairs: Pairs, base: str, variant: str, level: float) -> dict[str, 
     return found
 
 
-def _huber(pairs: Pairs, base: str, variant: str, at: float) -> float | None:
+def _huber(curves: Curves, base: str, variant: str, at: float) -> float | None:
     """What a bad point cannot move far."""
     try:
-        fits = fit_floors(_curves(pairs, base, variant), 0.0, "shared", Huber(1e-3))
+        fits = fit_floors(curves, 0.0, "shared", Huber(1e-3))
         return fits.multiplier(base, variant, at)
     except Refusal:
         return None
 
 
-def _floor(pairs: Pairs, base: str, variant: str, level: float) -> Estimate | None:
+def _floor(curves: Curves, level: float) -> Estimate | None:
     try:
-        return floor_interval(_curves(pairs, base, variant), level=level)
+        return floor_interval(curves, level=level)
     except Refusal:
         return None
 
 
-def _curves(pairs: Pairs, base: str, variant: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    return {v: (np.exp(pairs.ln_compute[v]), np.exp(pairs.ln_loss(v))) for v in (base, variant)}
-
-
 def _floors(
-    pairs: Pairs, base: str, variant: str, at: float, least: float
+    curves: Curves, base: str, variant: str, at: float, least: float
 ) -> tuple[FloorSensitivity, ...]:
-    curves = _curves(pairs, base, variant)
     pinned: list[Floor] = [0.0, *(round(share * least, 2) for share in PINNED)]
     rows = []
     for floor in [*pinned, "shared", "free"]:

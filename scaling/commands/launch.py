@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from scaling.commands.options import Sizes, StudyFile, Variants
+from scaling.commands.options import Overrides, Sizes, StudyFile, Variants
 
 
 def launch(
@@ -14,10 +14,7 @@ def launch(
     size: Sizes = None,
     variant: Variants = None,
     seed: Annotated[list[int] | None, typer.Option(help="Only this seed; repeatable.")] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Override a field, as in train.learning_rate=3e-3."),
-    ] = None,
+    set_: Overrides = None,
     jobs: Annotated[int, typer.Option(min=1, help="Cells at a time; cores are shared out.")] = 1,
     dry_run: Annotated[
         bool, typer.Option(help="Print the grid and its cost; train nothing.")

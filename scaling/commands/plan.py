@@ -1,13 +1,14 @@
 """`scaling plan`: which sizes and how many seeds, before anything is trained."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from scaling.commands.options import Overrides, StudyFile
+
 
 def plan(
-    study: Annotated[Path, typer.Argument(help="A study YAML: its sizes and variants.")],
+    study: StudyFile,
     budget: Annotated[
         float | None, typer.Option(help="FLOPs of all runs together. [default: no limit]")
     ] = None,
@@ -17,9 +18,7 @@ def plan(
     multiplier: Annotated[
         float, typer.Option(help="The compute multiplier that should be told from 1.")
     ] = 1.1,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Override one field, as for launch.")
-    ] = None,
+    set_: Overrides = None,
 ) -> None:
     """Which sizes, how many seeds, and what interval on a multiplier to expect, by simulation."""
     from analysis import load
@@ -35,7 +34,7 @@ def plan(
     if abs(multiplier - 1) < 1e-3:
         raise UserError(f"--multiplier {multiplier:g} is no difference to be told from 1.")
     one_seed = [cell for cell in cells if cell.seed == cells[0].seed]
-    compute = dict.fromkeys(dict.fromkeys(cell.size for cell in one_seed), 0.0)
+    compute = dict.fromkeys((cell.size for cell in one_seed), 0.0)
     for cell in one_seed:  # the mean over variants, some of which compute more
         compute[cell.size] += cell.train_flops / len(variants)
     noise = TYPICAL
