@@ -11,6 +11,7 @@ from analysis.fit import Fits
 from analysis.gap import Gap
 from analysis.holdout import Holdout
 from analysis.multiplier import Multiplier
+from analysis.practice import practice
 from analysis.robustness import Robustness
 from analysis.stats import Estimate
 
@@ -57,8 +58,17 @@ def fit_notes(fits: Fits, df: pd.DataFrame) -> list[str]:
     ]
     if fits.shared:
         notes.append(f"One exponent for all variants: alpha = {number(fits.shared.alpha, 4)}.")
-    notes += exclusions(df)
-    return notes
+    notes.append(f"Learning rates: {_PRACTICES[practice(df, fits.baseline).name]}.")
+    return notes + exclusions(df)
+
+
+_PRACTICES = {
+    "every variant": "each variant's from a sweep of its own",
+    "baseline alone": "from sweeps of the baseline alone, which favours it",
+    "none": "not from a sweep",
+    "mixed": "some from the variant's own sweep, some from the baseline's or none (fits.json)",
+    "not stated": "how they were chosen is not stated in the table",
+}
 
 
 def _seeds(counts: Iterable[int]) -> str:

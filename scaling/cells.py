@@ -13,8 +13,10 @@ from models.residuals import BUILT_IN, find, source_sha256
 from models.residuals.plug_in import check_plug_in
 from scaling.errors import UserError, closest, sentence
 from scaling.flops import count_params, train_flops
+from scaling.learning_rates import rate_of
 from scaling.study import DataSpec, Mesh, Size, Study, Train
 
+_LABELS = {"study", "size", "variant", "rate_swept_for", "mesh"}
 # They change what is written on the way, never the result.
 _NO_INFLUENCE = {"log_every", "checkpoint_every"}
 
@@ -30,6 +32,7 @@ class Cell(Strict):
     model: ModelConfig
     train: Train  # learning_rate, batch_size and accumulate resolved
     steps: int
+    rate_swept_for: str = ""  # the variant whose sweep chose the learning rate
     mesh: Literal["auto"] | Mesh = "auto"
 
     @cached_property
@@ -40,7 +43,7 @@ class Cell(Strict):
     @cached_property
     def digest(self) -> str:
         """sha256 of the fields that influence the result beyond rounding; labels do not."""
-        fields = self.model_dump(mode="json", exclude={"study", "size", "variant", "mesh"})
+        fields = self.model_dump(mode="json", exclude=_LABELS)
         for name in _NO_INFLUENCE:
             fields["train"].pop(name)
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
@@ -123,8 +126,9 @@ def _cell(study: Study, model_of: Callable, size: str, variant: str, seed: int) 
             f"{where}: {tokens:.0f} tokens are less than one batch of {batch_size} x "
             f"{study.data.seq_len} = {per_step} tokens; raise the tokens or lower the batch."
         )
+    rate = rate_of(study, size, variant)
     resolved = {
-        "learning_rate": study.train.learning_rate or spec.learning_rate,
+        "learning_rate": rate.learning_rate,
         "batch_size": batch_size,
         "accumulate": accumulate,
     }
@@ -137,6 +141,7 @@ def _cell(study: Study, model_of: Callable, size: str, variant: str, seed: int) 
         model=model_of(size, variant),
         train=study.train.model_copy(update=resolved),
         steps=steps,
+        rate_swept_for=rate.swept_for,
         mesh=study.mesh,
     )
 

@@ -5,7 +5,7 @@ from typing import NoReturn
 
 import typer
 
-from scaling.commands import analyse, compile, flops, launch, mixing, plan, status, variants
+from scaling.commands import analyse, compile, flops, launch, mixing, plan, status, tune, variants
 from scaling.errors import UserError
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
 app.command()(launch.launch)
 app.command()(flops.flops)
 app.command()(plan.plan)
+app.command()(tune.tune)
 app.command("compile")(compile.compile_study)
 app.command()(variants.variants)
 app.command("check-variant")(variants.check_variant)

@@ -18,6 +18,8 @@ COLUMNS = {
     "n_params_non_embedding": "without the embedding and the head",
     "tokens": "trained on",
     "steps": "optimizer steps",
+    "learning_rate": "its peak",
+    "rate_swept_for": "variant whose sweep chose learning_rate; empty where none did",
     "train_flops": "FLOPs of training, in flops_convention",
     "flops_convention": "see scaling/flops.py",
     "pflops_days": "train_flops / 8.64e19",
@@ -53,6 +55,8 @@ def write_results(ledger: Ledger) -> Path:
             "size": cell.size,
             "variant": cell.variant,
             "seed": cell.seed,
+            "learning_rate": cell.train.learning_rate,
+            "rate_swept_for": cell.rate_swept_for,
             "status": ledger.status(cell).kind,
         }
         rows.append({**(record or {}), **known})

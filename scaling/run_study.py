@@ -12,7 +12,7 @@ from scaling.data import Corpus, epochs, prepare, train_batches, validation_batc
 from scaling.display import Display
 from scaling.errors import UserError
 from scaling.files import HeldError, lock
-from scaling.launch import Listener
+from scaling.launch import Listener, check_here, run_grid
 from scaling.ledger import Ledger
 from scaling.results import write_results
 
@@ -28,6 +28,7 @@ class Job:
     whole: list[Cell]  # the study's grid
     cells: list[Cell]  # of it, those that are asked for
     root: Path  # the run directory
+    next: tuple[str, ...] = ()  # commands that such a study supports
 
 
 def run_study(console, job: Job, check: Callable[[list[Cell]], None], run_cells: RunCells) -> bool:
@@ -61,23 +62,24 @@ def run_study(console, job: Job, check: Callable[[list[Cell]], None], run_cells:
         done = len(cells) - len(failed)
         told = f"{done} of {len(cells)} cells done, {len(failed)} failed; results in {results}"
         console.print(told)
-        if not failed:
-            console.print("Next: " + "   ".join(f"scaling {c} {job.root}" for c in _next(job)))
+        if job.next and not failed:
+            console.print("Next: " + "   ".join(f"scaling {name} {job.root}" for name in job.next))
     return bool(failed)
 
 
-def _next(job: Job) -> list[str]:
-    """The commands that such a study supports."""
-    from analysis.cells import MIN_SIZES  # pandas takes a while
+def run_here(console, job: Job, n_jobs: int) -> bool:
+    """`run_study` on this host, `n_jobs` cells at a time."""
 
-    residuals = {cell.variant: cell.model.residual.name for cell in job.whole}
-    commands = ["results", "plot"]
-    if len({cell.size for cell in job.whole}) >= MIN_SIZES:
-        commands.insert(1, "fit")
-    others = {name for label, name in residuals.items() if label != job.baseline}
-    if {"attnres_full", "attnres_block"} <= others:
-        commands.insert(-1, "gap")
-    return commands
+    def run_cells(cells, ledger, corpus, listen):
+        return run_grid(
+            cells, ledger, n_jobs, listen, lambda note: console.print(note, markup=False)
+        )
+
+    try:
+        return run_study(console, job, lambda cells: check_here(cells, job.root), run_cells)
+    except KeyboardInterrupt:
+        console.print("Interrupted. The same command goes on from the last checkpoints.")
+        raise
 
 
 def _hold(held: contextlib.ExitStack, ledger: Ledger) -> None:

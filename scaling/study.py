@@ -25,7 +25,10 @@ class DataSpec(Strict):
 
 
 class Size(Strict):
-    """One rung of the ladder. `tokens` overrides the study's tokens_per_param."""
+    """One rung of the ladder. `tokens` overrides the study's tokens_per_param.
+
+    `learning_rate` is for all variants but those that `learning_rates` gives one of their own.
+    """
 
     d_model: int = Field(gt=0)
     n_layers: int = Field(gt=0)
@@ -34,6 +37,7 @@ class Size(Strict):
     head_dim: int | None = Field(default=None, gt=0)  # d_model / n_heads
     d_ff: int | None = Field(default=None, gt=0)
     learning_rate: float = Field(gt=0)
+    learning_rates: dict[Label, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
     batch_size: int | None = Field(default=None, gt=0)
     accumulate: int | None = Field(default=None, gt=0)  # 1
     tokens: int | None = Field(default=None, gt=0)
@@ -84,9 +88,8 @@ class Study(Strict):
     data: DataSpec
     model: ModelSpec = ModelSpec()
     sizes: dict[Label, Size] = Field(min_length=1)
-    learning_rate_sweep: dict[str, dict[float, float]] | None = (
-        None  # how the ladder's rates were chosen
-    )
+    # How the ladder's rates were chosen: variant -> size -> learning rate -> validation loss.
+    learning_rate_sweep: dict[str, dict[str, dict[float, float]]] = Field(default_factory=dict)
     variants: dict[Label, Variant] = Field(min_length=1)
     seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
     train: Train = Train()

@@ -12,7 +12,7 @@ import typer
 
 from scaling.commands.report import labels_of, print_rows, say
 
-SCHEMA_VERSION = 2  # described in docs/method.md
+SCHEMA_VERSION = 3  # described in docs/method.md
 
 Source = Annotated[
     str, typer.Argument(help="Run directory, CSV file, or published table (attnres_table2).")
@@ -48,6 +48,7 @@ def fit(
     from analysis import holdout as hold_out
     from analysis import load, render, robustness
     from analysis.coefficients import printed_multipliers
+    from analysis.practice import practice
 
     n_held_out = _held_out(holdout)
 
@@ -63,6 +64,7 @@ def fit(
     options = {"baseline": baseline, "at": at, "holdout": holdout}
     options["allow_mixed_data"] = allow_mixed_data
     document = _document(df, options) | {
+        "learning_rates": practice(df, fits.baseline).to_dict(),
         "fits": fits.to_dict(),
         "multipliers": {m.variant: m.to_dict() for m in multipliers},
         "robustness": {r.variant: r.to_dict() for r in moved},

@@ -40,9 +40,8 @@ def launch(
     from scaling.commands.cells import study_cells
     from scaling.console import make_console
     from scaling.errors import UserError
-    from scaling.launch import check_here, run_grid
     from scaling.places import find_place
-    from scaling.run_study import Job, run_study
+    from scaling.run_study import Job, run_here
 
     loaded, cells = study_cells(study, set_, size, variant, seed)
     _, whole = study_cells(study, set_)
@@ -52,7 +51,8 @@ def launch(
             f"--jobs {jobs} is for one host: on several, all devices train one cell at a time. "
             "Leave --jobs out."
         )
-    job, console = Job(loaded.baseline, whole, cells, out / loaded.name), make_console()
+    console = make_console()
+    job = Job(loaded.baseline, whole, cells, out / loaded.name, _next(loaded.baseline, whole))
     if dry_run:
         import jax
 
@@ -67,15 +67,19 @@ def launch(
 
         raise typer.Exit(run_on_host(place, timeout, job))
 
-    def run_cells(cells, ledger, corpus, listen):
-        def say(note):
-            console.print(note, markup=False)
-
-        return run_grid(cells, ledger, jobs, listen, say)
-
-    try:
-        failed = run_study(console, job, lambda cells: check_here(cells, job.root), run_cells)
-    except KeyboardInterrupt:
-        console.print("Interrupted. The same command goes on from the last checkpoints.")
-        raise typer.Exit(130) from None
+    failed = run_here(console, job, jobs)
     raise typer.Exit(1 if failed else 0)
+
+
+def _next(baseline: str, cells: list) -> tuple[str, ...]:
+    """The commands that these cells' results support."""
+    from analysis.cells import MIN_SIZES  # pandas takes a while
+
+    residuals = {cell.variant: cell.model.residual.name for cell in cells}
+    commands = ["results", "plot"]
+    if len({cell.size for cell in cells}) >= MIN_SIZES:
+        commands.insert(1, "fit")
+    others = {name for label, name in residuals.items() if label != baseline}
+    if {"attnres_full", "attnres_block"} <= others:
+        commands.insert(-1, "gap")
+    return tuple(commands)

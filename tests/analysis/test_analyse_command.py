@@ -77,7 +77,7 @@ def test_fit_writes_fits_next_to_the_results(invoke, run):
     written = json.loads((run / "fits.json").read_text())
     df = load(run)
     assert written["sha256"] == df.attrs["sha256"]
-    assert written["schema_version"] == 2 and written["code_version"].startswith("0.")
+    assert written["schema_version"] == 3 and written["code_version"].startswith("0.")
     described = (Path(__file__).parents[2] / "docs" / "method.md").read_text(encoding="utf-8")
     assert all(f"`{key}`" in described for key in written)
     assert written["options"]["at"] == 2.5

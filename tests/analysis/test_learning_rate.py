@@ -49,7 +49,7 @@ def test_the_ladders_sweeps_have_interior_minima_near_the_rates_chosen():
     ladder = Path(__file__).parents[2] / "configs" / "ladders" / "demo.yaml"
     about = yaml.safe_load(ladder.read_text(encoding="utf-8"))
     refused = set()
-    for size, losses in about["learning_rate_sweep"].items():
+    for size, losses in about["learning_rate_sweep"]["prenorm"].items():
         chosen = float(about["sizes"][size]["learning_rate"])
         try:
             found = best_rate({float(lr): loss for lr, loss in losses.items()}, size)

@@ -45,7 +45,7 @@ def test_learning_rates_follow_from_the_sweep_in_the_ladder(path):
     """Within 0.01 nats of the best rate that was tried."""
     study = load_study(path)
     assert study.learning_rate_sweep
-    for size, losses in study.learning_rate_sweep.items():
+    for size, losses in study.learning_rate_sweep["prenorm"].items():
         chosen = study.sizes[size].learning_rate
         assert losses[chosen] <= min(losses.values()) + 0.01, size
 

@@ -1,0 +1,133 @@
+"""Sweeps of the learning rate: what is trained next, what is written, and what results say of it."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from analysis.errors import Refusal
+from scaling.cells import expand
+from scaling.ladder import write_ladder
+from scaling.learning_rates import rate_of
+from scaling.study import load_study
+from scaling.sweep import sweep_cells, tuned, wanted
+
+
+def drive(loss, centre: float, factor: float = 2.0, rounds: int = 12) -> dict[float, float]:
+    """All rates that a sweep of this function of the rate trains."""
+    losses: dict[float, float] = {}
+    for _ in range(rounds):
+        new = wanted(losses, centre, factor)
+        if not new:
+            return losses
+        assert not set(new) & set(losses)
+        losses |= {rate: loss(rate) for rate in new}
+    raise AssertionError("no end")
+
+
+@pytest.mark.parametrize("best", [1e-3, 0.011, 0.3])
+@pytest.mark.parametrize("factor", [1.5, 2.0, 4.0])
+def test_a_sweep_ends_with_the_best_rate_between_two_others(best, factor):
+    losses = drive(lambda rate: math.log(rate / best) ** 2, 0.02, factor)
+    rates = sorted(losses)
+    i = rates.index(min(losses, key=losses.get))
+    assert 0 < i < len(rates) - 1
+    assert rates[i - 1] <= best <= rates[i + 1]
+
+
+def test_rates_that_diverge_are_closed_in_on():
+    losses = drive(lambda r: math.log(r / 0.04) ** 2 if r < 0.035 else math.inf, 0.02)
+    finite = [rate for rate, loss in losses.items() if math.isfinite(loss)]
+    diverged = min(set(losses) - set(finite))
+    assert diverged / max(finite) < 1.1  # an optimum at the edge of stability: no parabola has it
+
+
+def test_all_diverged_goes_down():
+    assert drive(lambda r: math.log(r / 1e-3) ** 2 if r < 0.005 else math.inf, 0.1)
+
+
+@pytest.fixture
+def study(raw_study, write_study):
+    return load_study(write_study(raw_study))
+
+
+def parabola(at: float, factor: float = 2.0) -> dict[float, float]:
+    return {r: 2 + math.log(r / at) ** 2 for r in (at / factor, at * 1.1, at * factor)}
+
+
+def test_the_baseline_alone_or_every_variant(study, tmp_path, raw_study, write_study):
+    alone, best = tuned(study, {("d8", "prenorm"): parabola(0.02)})
+    assert alone.sizes["d8"].learning_rate == pytest.approx(0.02)
+    assert best["d8", "prenorm"].loss == pytest.approx(2)
+    assert rate_of(alone, "d8", "attnres_full") == (0.02, "prenorm")
+    assert rate_of(alone, "d12", "attnres_full") == (0.01, "")
+
+    both, _ = tuned(alone, {("d8", "attnres_full"): parabola(0.005)})
+    assert rate_of(both, "d8", "attnres_full") == (0.005, "attnres_full")
+    assert rate_of(both, "d8", "attnres_block") == (0.02, "prenorm")
+
+    write_ladder(tmp_path / "ladder.yaml", both, "scaling tune", ["attnres_full"])
+    del raw_study["sizes"]
+    again = load_study(write_study(raw_study | {"ladder": "ladder.yaml"}))
+    assert again.sizes == both.sizes
+    assert again.learning_rate_sweep == both.learning_rate_sweep
+
+    cells = {c.variant: c for c in expand(again, 256, ["d8"])}
+    assert cells["attnres_full"].train.learning_rate == 0.005
+    assert cells["attnres_block"].rate_swept_for == "prenorm"
+    overridden = again.model_copy(
+        update={"train": again.train.model_copy(update={"learning_rate": 0.1})}
+    )
+    assert rate_of(overridden, "d8", "prenorm") == (0.1, "")  # beyond what was tried
+
+
+def test_whose_sweep_it_was_is_no_part_of_a_cells_identity(study):
+    cell = expand(study, 256, ["d8"], ["prenorm"])[0]
+    assert cell.model_copy(update={"rate_swept_for": "prenorm"}).digest == cell.digest
+
+
+def test_a_sweep_without_an_inner_minimum_writes_nothing(study):
+    with pytest.raises(Refusal, match="sweep of prenorm at d8 is best at") as error:
+        tuned(study, {("d8", "prenorm"): {0.1: 1.0, 0.2: 2.0, 0.4: 3.0}})
+    assert error.value.code == "non-interior-minimum"
+
+
+def test_runs_of_a_sweep_are_the_studys_but_for_the_rate(study):
+    cells = sweep_cells(study, 256, {("d8", "attnres_full"): [0.01, 0.02]}, [0])
+    own = expand(study, 256, ["d8"], ["attnres_full"])[0]
+    assert [c.train.learning_rate for c in cells] == [0.01, 0.02]
+    assert cells[0].digest == own.digest  # the ladder's own rate is among them
+    assert len({c.key for c in cells}) == 2
+
+
+@pytest.mark.slow
+def test_a_sweep_from_the_command_line(raw_study, write_study, command, tmp_path):
+    path = write_study(raw_study)
+    only = ["--size", "d8", "--variant", "prenorm", "--factor", "4", "--out", "tuned"]
+    planned = command("tune", path, *only, "--dry-run").stdout
+    assert "d8/prenorm-lr0.0025/s0" in planned and not (tmp_path / "tuned").exists()
+    said = command("tune", path, *only).stdout
+    assert "Best rates" in said and "Not swept: attnres_block, attnres_full" in said
+    again = command("tune", path, *only).stdout
+    assert "are done already; skipped" in again and "done in" not in again
+
+    del raw_study["sizes"]
+    study = load_study(write_study(raw_study | {"ladder": "tuned/micro-tune/ladder.yaml"}))
+    results = pd.read_csv(tmp_path / "tuned" / "micro-tune" / "results.csv")
+    tried = study.learning_rate_sweep["prenorm"]["d8"]
+    assert tried == dict(zip(results.learning_rate, results.val_loss, strict=True))
+    rates = {cell.variant: cell.train.learning_rate for cell in expand(study, 256, ["d8"])}
+    assert len(set(rates.values())) == 1 and min(tried) < rates["prenorm"] < max(tried)
+
+
+@pytest.mark.parametrize(
+    "words, say",
+    [
+        (["--set", "train.learning_rate=1e-3"], "overrides the ladder; leave it out"),
+        (["--every-variant", "--variant", "prenorm"], "not both"),
+        (["--variant", "prenrom"], "prenorm"),
+    ],
+)
+def test_refusals(raw_study, write_study, command, words, say):
+    done = command("tune", write_study(raw_study), *words, check=False)
+    assert done.returncode == 2 and say in done.stderr
