@@ -8,6 +8,7 @@
 Needs numpy, scipy, pandas and matplotlib only; it reads files and never imports JAX.
 """
 
+from analysis.bootstrap import bootstrap
 from analysis.differences import differences
 from analysis.errors import Refusal
 from analysis.fit import fit
@@ -15,14 +16,16 @@ from analysis.floor import fit_floors
 from analysis.gap import gap
 from analysis.holdout import holdout
 from analysis.multiplier import multiplier
+from analysis.multiplier_curve import multiplier_curve
+from analysis.report import report
 from analysis.robustness import robustness
 from analysis.surface import fit_surface
 from analysis.table import load
 
 _PLOTS = ("gap_by_size", "loss_curves", "loss_vs_compute", "multipliers_by_size")
 
-__all__ = ["Refusal", "differences", "fit", "fit_floors", "fit_surface", "gap", "holdout", "load"]
-__all__ += ["multiplier", "robustness", *_PLOTS]
+__all__ = ["Refusal", "bootstrap", "differences", "fit", "fit_floors", "fit_surface", "gap"]
+__all__ += ["holdout", "load", "multiplier", "multiplier_curve", "report", "robustness", *_PLOTS]
 
 
 def __getattr__(name: str):

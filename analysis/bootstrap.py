@@ -1,16 +1,57 @@
 """The multiplier's interval by resampling, as a check on the closed form."""
 
+from dataclasses import asdict, dataclass
 from math import comb
 
 import numpy as np
 import pandas as pd
 
-from analysis.cells import pair
+from analysis.cells import Pairs, pair
 from analysis.errors import Refusal
-from analysis.multiplier import multiplier
+from analysis.floor import Curves, fit_floors
+from analysis.logsum import Terms, minimise
+from analysis.multiplier import Multiplier, multiplier
+from analysis.objectives import Huber
 from analysis.stats import Estimate
 
-MIN_RESAMPLED = 6
+MIN_RESAMPLED = 6  # sizes
+MIN_RESAMPLES = 100
+
+
+@dataclass(frozen=True)
+class Bootstraps:
+    """Percentile intervals of one shared-exponent multiplier."""
+
+    parametric: Estimate
+    sizes: Estimate | None
+    runs: Estimate | None
+    refused: str | None  # why sizes are not resampled
+    n_resamples: int
+    seed: int
+
+    def to_dict(self) -> dict:
+        """Plain numbers and strings."""
+        return asdict(self)
+
+
+def bootstraps(
+    df: pd.DataFrame, multipliers: list[Multiplier], n_resamples: int = 10_000, seed: int = 0
+) -> dict[str, Bootstraps]:
+    """Every kind, for each of these multipliers whose curves do not cross."""
+    found = {}
+    for m in (m for m in multipliers if m.crosses_at is None):
+        values, refused = {}, None
+        for kind in ("parametric", "sizes", "runs"):
+            try:
+                values[kind] = bootstrap(
+                    df, m.variant, m.baseline, kind, n_resamples, m.level, seed
+                )
+            except Refusal as reason:
+                if reason.code != "too-few-sizes":
+                    raise
+                values[kind], refused = None, str(reason)
+        found[m.variant] = Bootstraps(**values, refused=refused, n_resamples=n_resamples, seed=seed)
+    return found
 
 
 def bootstrap(
@@ -30,38 +71,105 @@ def bootstrap(
     Args:
       df, variant, baseline, level: as of `analysis.multiplier`.
       kind: "parametric": normal noise about both laws, with the covariance of their residuals at
-        one size; "sizes": whole sizes are drawn, both variants and all their seeds together.
+        one size; "sizes": whole sizes are drawn, both variants and all their seeds together;
+        "runs": sizes, and then seeds of each, both variants of a seed together.
 
     Raises:
       Refusal: those of `analysis.multiplier`; "bad-option"; "too-few-sizes": under six for
-        "sizes", of which some draws would have no slope.
+        "sizes" and "runs", of which some draws would have no slope.
     """
+    if kind not in ("parametric", "sizes", "runs"):
+        raise Refusal("bad-option", f"kind is {kind!r}; it must be parametric, sizes or runs.")
+    if n_resamples < MIN_RESAMPLES:
+        raise Refusal(
+            "bad-option",
+            f"{n_resamples} resamples have no percentiles to speak of; {MIN_RESAMPLES} are needed.",
+        )
     m = multiplier(df, variant, baseline, level=level)  # which refuses what has no answer
-    base, variant = m.baseline, m.variant
-    pairs = pair(df, [base, variant])
+    names = m.baseline, m.variant
+    pairs = pair(df, [*names])
     n = len(pairs.sizes)
-    x = np.stack([pairs.ln_compute[v] for v in (base, variant)])
-    y = np.stack([pairs.ln_loss(v) for v in (base, variant)])
+    x = np.stack([pairs.ln_compute[v] for v in names])
+    y = np.stack([pairs.ln_loss(v) for v in names])
     rng, (value, fitted) = np.random.default_rng(seed), _shift(x, y)
     if kind == "parametric":
         residuals = y - fitted
         covariance = residuals @ residuals.T / (n - 1.5)  # three parameters of two curves
         noise = rng.multivariate_normal(np.zeros(2), covariance, (n_resamples, n))
         draws, _ = _shift(x, fitted + np.moveaxis(noise, -1, 1))
-    elif kind == "sizes":
-        if n < MIN_RESAMPLED:
-            raise Refusal(
-                "too-few-sizes",
-                f"{n} sizes have {comb(2 * n - 1, n)} distinct resamples, some without a "
-                f'slope; {MIN_RESAMPLED} are needed. Use kind "parametric", or the t interval.',
-            )
+    else:
+        _require_resampled(n)
         drawn = rng.integers(0, n, (n_resamples, n))
         drawn = drawn[np.ptp(drawn, axis=1) > 0]
-        draws, _ = _shift(np.moveaxis(x[:, drawn], 0, 1), np.moveaxis(y[:, drawn], 0, 1))
-    else:
-        raise Refusal("bad-option", f"kind is {kind!r}; it must be parametric or sizes.")
+        seeds = _seeds_drawn(rng, pairs, names, drawn) if kind == "runs" else y[:, drawn]
+        draws, _ = _shift(np.moveaxis(x[:, drawn], 0, 1), np.moveaxis(seeds, 0, 1))
     low, high = np.quantile(draws, ((1 - level) / 2, (1 + level) / 2))
     return Estimate(float(value), float(low), float(high), level).exp()
+
+
+def _require_resampled(n: int) -> None:
+    if n < MIN_RESAMPLED:
+        raise Refusal(
+            "too-few-sizes",
+            f"{n} sizes have {comb(2 * n - 1, n)} distinct resamples, some without a "
+            f'slope; {MIN_RESAMPLED} are needed. Use kind "parametric", or the t interval.',
+        )
+
+
+def _seeds_drawn(rng, pairs: Pairs, names, drawn: np.ndarray) -> np.ndarray:
+    """Mean ln L over seeds drawn anew at every drawn size. [2, n_resamples, n_sizes]."""
+    y = np.empty((2, *drawn.shape))
+    for i, paired in enumerate(pairs.seeds_paired):
+        here = drawn == i
+        which = None
+        for k, name in enumerate(names):
+            ln_L = np.log(pairs.losses[name][i])
+            if which is None or not paired:
+                which = rng.integers(0, len(ln_L), (here.sum(), len(ln_L)))
+            y[k, here] = ln_L[which].mean(axis=1)
+    return y
+
+
+def huber(
+    curves: Curves,
+    base: str,
+    variant: str,
+    n_resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Estimate:
+    """The shared-exponent multiplier by Huber's function (delta 1e-3 in ln L), which a bad point
+    cannot move far, with a parametric interval.
+
+    The noise has the residuals' covariance over the two curves, and a scale drawn anew for each
+    resample, so that percentiles are as wide as t intervals of so few points.
+
+    Args:
+      curves: of both, the same sizes in the same order, in PFLOP/s-days and nats.
+
+    Raises:
+      Refusal: those of `analysis.floor.fit_floors`; "no-usable-slope".
+    """
+    pair = {name: curves[name] for name in (base, variant)}
+    fits = fit_floors(pair, 0.0, "shared", Huber(1e-3))
+    b, v = fits.laws[base], fits.laws[variant]
+    fits.multiplier(base, variant, b.at)  # which refuses a slope that is not above 0
+    x = np.concatenate([np.log(C / b.at) for C, _ in pair.values()])
+    n = len(x) // 2
+    Z = np.stack([np.arange(2 * n) < n, np.arange(2 * n) >= n, -x], axis=1).astype(float)
+    theta = np.array([np.log(b.reducible), np.log(v.reducible), b.alpha])
+    residuals = np.concatenate([np.log(L) for _, L in pair.values()]) - Z @ theta
+    residuals = residuals.reshape(2, n)
+    rng, dof = np.random.default_rng(seed), n - 1.5
+    noise = rng.multivariate_normal(np.zeros(2), residuals @ residuals.T / dof, (n_resamples, n))
+    noise *= np.sqrt(dof / rng.chisquare(dof, (n_resamples, 1, 1)))
+    y = Z @ theta + np.moveaxis(noise, -1, 1).reshape(n_resamples, 2 * n)
+    starts = np.broadcast_to(theta, (n_resamples, 3))
+    terms = Terms(Z[None], np.zeros((1, 2 * n)), ("A_base", "A_variant", "alpha"))
+    draws = minimise(terms, y, Huber(1e-3), starts).theta
+    ln_m = (draws[:, 0] - draws[:, 1]) / draws[:, 2]
+    low, high = np.quantile(ln_m, ((1 - level) / 2, (1 + level) / 2))
+    return Estimate((theta[0] - theta[1]) / theta[2], float(low), float(high), level).exp()
 
 
 def _shift(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

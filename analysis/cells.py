@@ -68,30 +68,30 @@ def pair(df: pd.DataFrame, variants: list[str]) -> Pairs:
     their difference. Where the variants have no seed in common at a size, all of their seeds are
     averaged (the size still pairs them: same data, same rounding of N and D).
     """
-    columns = [df["variant"], df["size"], df["seed"], df["loss"], df["pflops_days"]]
-    runs: dict[str, dict[str, dict]] = {v: {} for v in variants}
-    for variant, size, seed, loss, compute in zip(*columns, strict=True):
-        if variant in runs:
-            runs[variant].setdefault(size, {})[seed] = (loss, np.log(compute))
+    of, names = pd.factorize(df["variant"])
+    size_of, size_names = pd.factorize(df["size"])
+    columns = [df[column].to_numpy() for column in ("seed", "loss", "pflops_days")]
+    runs = {}
+    for variant in variants:
+        chosen = of == names.get_indexer([variant])
+        by_size = _seeds_by_size(size_of[chosen], [column[chosen] for column in columns])
+        runs[variant] = {size_names[code]: cell for code, cell in by_size.items()}
     everywhere = set.intersection(*(set(by_size) for by_size in runs.values()))
     anywhere = list(dict.fromkeys(s for by_size in runs.values() for s in by_size))
-
-    def compute_of(size):
-        return np.mean([c for _, c in runs[variants[0]][size].values()])
-
-    sizes = sorted((s for s in anywhere if s in everywhere), key=compute_of)
+    sizes = sorted(
+        (s for s in anywhere if s in everywhere), key=lambda s: runs[variants[0]][s][2].mean()
+    )
     losses = {v: [] for v in variants}
     ln_compute = {v: [] for v in variants}
     n_seeds, paired = [], []
     for size in sizes:
         cells = [runs[v][size] for v in variants]
-        common = [s for s in cells[0] if all(s in c for c in cells)]
-        for variant, cell in zip(variants, cells, strict=True):
-            kept = [cell[s] for s in (common or cell)]
-            losses[variant].append(np.array([loss for loss, _ in kept]))
-            ln_compute[variant].append(np.mean([c for _, c in kept]))
-        n_seeds.append(len(common) or min(len(c) for c in cells))
-        paired.append(bool(common))
+        common, kept = _aligned([seeds for seeds, _, _ in cells])
+        for variant, rows, (_, loss, compute) in zip(variants, kept, cells, strict=True):
+            losses[variant].append(loss[rows])
+            ln_compute[variant].append(compute[rows].mean())
+        n_seeds.append(common or min(len(seeds) for seeds, _, _ in cells))
+        paired.append(common > 0)
     return Pairs(
         tuple(sizes),
         tuple(s for s in anywhere if s not in everywhere),
@@ -100,6 +100,27 @@ def pair(df: pd.DataFrame, variants: list[str]) -> Pairs:
         tuple(n_seeds),
         tuple(paired),
     )
+
+
+def _seeds_by_size(size: np.ndarray, columns: list[np.ndarray]) -> dict[int, tuple]:
+    """Of each size, in order of appearance: seeds, losses and ln compute."""
+    code, present = pd.factorize(size)
+    order, ends = np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1]
+    seeds, losses, compute = (np.split(column[order], ends) for column in columns)
+    cells = zip(seeds, losses, map(np.log, compute), strict=True)
+    return dict(zip(present.tolist(), cells, strict=False))  # without a run, one empty cell is left
+
+
+def _aligned(seeds: list[np.ndarray]) -> tuple[int, list[np.ndarray | slice]]:
+    """How many seeds all cells have, and where each has them; without any, all seeds of each."""
+    if all(np.array_equal(s, seeds[0]) for s in seeds[1:]):
+        return len(seeds[0]), [slice(None)] * len(seeds)
+    rows = [{seed: i for i, seed in enumerate(s.tolist())} for s in seeds]
+    shared = set(rows[0]).intersection(*rows[1:])
+    common = [seed for seed in rows[0] if seed in shared]
+    if not common:
+        return 0, [slice(None)] * len(seeds)
+    return len(common), [np.array([row[seed] for seed in common]) for row in rows]
 
 
 def require_sizes(n: int, what: str, sizes: object = ()) -> None:

@@ -33,13 +33,22 @@ class PowerLaw:
     residuals: tuple[float, ...]  # [n_sizes] ln L - fitted ln L
     covariance: tuple[tuple[float, float], tuple[float, float]]  # of (ln A, alpha)
 
-    def predict(self, pflops_days: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Fitted loss and its pointwise confidence band (of the mean curve) at any compute."""
+    def predict(
+        self, pflops_days: np.ndarray, new_size: bool = False
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Fitted loss with its pointwise band at any compute, as (value, low, high).
+
+        The band is that of the law (confidence), or of the loss that one more size would have
+        (prediction; its own departure from the law added), averaged over as many seeds.
+        """
         x = np.log(np.asarray(pflops_days, float))
         design = np.stack([np.ones_like(x), -x], axis=-1)
         y = design @ [np.log(self.A.value), self.alpha.value]
         var = np.einsum("...i,ij,...j->...", design, np.array(self.covariance), design)
-        half = t_quantile(self.alpha.level, self.n_sizes - 2) * np.sqrt(np.maximum(var, 0))
+        dof = self.n_sizes - 2
+        if new_size:
+            var = var + np.sum(np.square(self.residuals)) / dof
+        half = t_quantile(self.alpha.level, dof) * np.sqrt(np.maximum(var, 0))
         return np.exp(y), np.exp(y - half), np.exp(y + half)
 
 

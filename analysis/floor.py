@@ -9,8 +9,8 @@ from analysis.convergence import Convergence, best, lowest
 from analysis.errors import Refusal, listed
 from analysis.logsum import Terms, minimise
 from analysis.objectives import LeastSquares, Objective
-from analysis.stats import Estimate, t_quantile
 
+Curves = dict[str, tuple[np.ndarray, np.ndarray]]  # name -> PFLOP/s-days and losses, by size
 Floor = float | str  # a number of nats that is pinned, "free" or "shared"
 AT_ZERO, AT_LEAST = 1e-2, 1 - 1e-3  # of the least loss: a floor out here is no floor
 
@@ -84,11 +84,12 @@ class FloorFits:
 
 
 def fit_floors(
-    curves: dict[str, tuple[np.ndarray, np.ndarray]],
+    curves: Curves,
     floor: Floor = 0.0,
     exponent: str = "own",
     objective: Objective | None = None,
     at: float | None = None,
+    weights: dict[str, np.ndarray] | None = None,
 ) -> FloorFits:
     """Fits all curves at once.
 
@@ -98,10 +99,11 @@ def fit_floors(
       exponent: "own" or "shared".
       objective: log least squares by default.
       at: reference compute; the geometric mean of all points by default.
+      weights: name -> one weight a point, such as one over the variance of ln L; equal by default.
 
     Raises:
-      Refusal: "bad-option"; "too-few-points": not one point more than parameters; "floor-too-high":
-        a pinned floor at or above a loss; "floor-at-bound": a floor that is fitted ran to zero or
+      Refusal: "bad-option"; "bad-weights"; "too-few-points": not one more than parameters;
+        "floor-too-high": pinned at or above a loss; "floor-at-bound": a fitted one ran to zero or
         to the least loss, so the data do not determine it; "not-converged".
     """
     objective = objective or LeastSquares()
@@ -123,7 +125,7 @@ def fit_floors(
         )
     what = f"L = E + A C^-alpha to {listed(data)}"
     starts = _starts(data, ln_at, floor, layout, len(terms.names))
-    found = minimise(terms, y, objective, starts)
+    found = minimise(terms, y, objective, starts, _weights(weights, data))
     for (n_E, *_), (name, (_, own)) in zip(layout, data.items(), strict=True):
         if n_E is not None:
             require_inside(np.exp(found.theta[lowest(found), n_E]), np.exp(own.min()), name)
@@ -140,41 +142,6 @@ def fit_floors(
     return FloorFits(laws, floor, exponent, report, dof)
 
 
-def floor_interval(
-    curves: dict[str, tuple[np.ndarray, np.ndarray]], exponent: str = "own", level: float = 0.95
-) -> Estimate:
-    """One floor for all curves, with its profile-likelihood interval.
-
-    Those floors are inside whose least sum of squares is at most 1 + t^2 / dof times the least of
-    all, which is what a t interval would be if the loss were linear in E. An end at 0 or just below
-    the least loss says that the data do not exclude it.
-
-    Raises:
-      Refusal: those of `fit_floors`.
-    """
-    fits = fit_floors(curves, "shared", exponent)
-    E = next(iter(fits.laws.values())).E
-    allowed = fits.convergence.objective * (1 + t_quantile(level, fits.dof) ** 2 / fits.dof)
-
-    def is_inside(pinned: float) -> bool:
-        try:
-            return fit_floors(curves, pinned, exponent).convergence.objective <= allowed
-        except Refusal:  # no law goes with such a floor
-            return False
-
-    def end(outermost: float) -> float:
-        if is_inside(outermost):
-            return outermost
-        inside, outside = E, outermost
-        for _ in range(30):
-            middle = (inside + outside) / 2
-            inside, outside = (middle, outside) if is_inside(middle) else (inside, middle)
-        return inside
-
-    least = min(float(np.min(loss)) for _, loss in curves.values())
-    return Estimate(E, end(0.0), end(AT_LEAST * least), level)
-
-
 def _require_curves(curves) -> None:
     if not curves:
         raise Refusal("too-few-points", "No curve is given.")
@@ -186,6 +153,20 @@ def _require_curves(curves) -> None:
             raise Refusal("not-positive", f"'{name}' has a value that is not finite and above 0.")
         if len(np.unique(C)) < 2:
             raise Refusal("no-compute-range", f"All points of '{name}' have the same compute.")
+
+
+def _weights(weights, data) -> np.ndarray | None:
+    """[n_points] of mean 1."""
+    if weights is None:
+        return None
+    of_curves = [np.asarray(weights.get(name, ()), float) for name in data]
+    for name, w, (x, _) in zip(data, of_curves, data.values(), strict=True):
+        if w.shape != x.shape or not (np.isfinite(w).all() and (w > 0).all()):
+            raise Refusal(
+                "bad-weights", f"'{name}' needs {len(x)} weights, each finite and above 0."
+            )
+    w = np.concatenate(of_curves)
+    return w / w.mean()
 
 
 def _check(floor: Floor, exponent: str, least: float) -> None:

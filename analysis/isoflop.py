@@ -8,6 +8,7 @@ from analysis.errors import Refusal
 from analysis.stats import Estimate, line, t_interval
 
 MIN_POINTS = 4  # a parabola and one to judge it
+FLAT = 1e-9  # nats over the range of sizes, below which a curve is none but of rounding
 
 
 @dataclass(frozen=True)
@@ -46,29 +47,37 @@ def profile(flops: float, N: np.ndarray, loss: np.ndarray) -> Profile:
       N, loss: [n_points] parameters and nats.
 
     Raises:
-      Refusal: "too-few-points"; "not-finite"; "no-minimum": the parabola opens downwards;
-        "non-interior-minimum": it lies outside the sizes that were trained.
+      Refusal: "bad-shape"; "too-few-points"; "not-finite"; "no-minimum": the parabola is flat or
+        opens downwards; "non-interior-minimum": it lies outside the sizes that were trained.
     """
-    x, y = np.log(np.asarray(N, float)), np.asarray(loss, float)
-    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+    N, y = np.asarray(N, float), np.asarray(loss, float)
+    if N.ndim != 1 or N.shape != y.shape:
         raise Refusal(
-            "not-finite", f"At {flops:.3g} FLOP a size or a loss is not finite; leave it out."
+            "bad-shape", f"Sizes have the shape {N.shape} and losses {y.shape}; give one each."
         )
-    if len(np.unique(x)) < MIN_POINTS:
+    if not (np.isfinite([flops, *N, *y]).all() and flops > 0 and (N > 0).all()):
+        raise Refusal(
+            "not-finite",
+            f"The budget ({flops:.3g} FLOP), a size or a loss is not finite, or a size is not "
+            "above 0; leave it out.",
+        )
+    x = np.log(N)
+    n_sizes = len(np.unique(x.round(3)))  # within a thousandth they are one
+    if n_sizes < MIN_POINTS:
         raise Refusal(
             "too-few-points",
-            f"The budget {flops:.3g} FLOP has {len(np.unique(x))} sizes; a parabola with something "
-            f"left to judge it needs {MIN_POINTS}.",
+            f"The budget {flops:.3g} FLOP has {n_sizes} sizes; a parabola with something left to "
+            f"judge it needs {MIN_POINTS}.",
         )
     centre = x.mean()
     c2, c1, c0 = np.polyfit(x - centre, y, 2)
-    if c2 <= 0:
+    if c2 * np.ptp(x) ** 2 < FLAT:
         raise Refusal(
             "no-minimum",
             f"At {flops:.3g} FLOP the losses do not curve upwards in ln N, so there is no least "
             "one. Add smaller and larger models.",
         )
-    at = -c1 / (2 * c2) + centre
+    at = np.clip(-c1 / (2 * c2) + centre, -700, 700)  # the logarithms that floats have
     if not x.min() < at < x.max():
         side = "smaller" if at <= x.min() else "larger"
         raise Refusal(
@@ -89,32 +98,52 @@ def optimum_law(
 
     Args:
       flops, optimum: [n_budgets]; optimum is N* or D*.
-      weights: [n_budgets], such as one over the variance of ln optimum.
+      weights: [n_budgets], above 0, such as one over the variance of ln optimum.
 
     Raises:
-      Refusal: "too-few-points": fewer than three budgets; "not-finite".
+      Refusal: "bad-shape"; "not-finite"; "too-few-points": fewer than three budgets; "no-range":
+        the optimum is the same at all of them; "bad-weights"; "out-of-range".
     """
-    x, y = np.log(np.asarray(flops, float)), np.log(np.asarray(optimum, float))
-    if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise Refusal("not-finite", "A budget or an optimum is not finite and above 0.")
-    if len(np.unique(x)) < 3:
+    C, optimum = np.asarray(flops, float), np.asarray(optimum, float)
+    w = np.ones_like(C) if weights is None else np.asarray(weights, float)
+    if C.ndim != 1 or not C.shape == optimum.shape == w.shape:
         raise Refusal(
-            "too-few-points",
-            f"{len(np.unique(x))} budgets give no law with an interval; 3 are needed.",
+            "bad-shape",
+            f"Budgets have the shape {C.shape}, optima {optimum.shape} and weights {w.shape}; give "
+            "one each.",
         )
+    if not (np.isfinite([C, optimum]).all() and (C > 0).all() and (optimum > 0).all()):
+        raise Refusal("not-finite", "A budget or an optimum is not finite and above 0.")
+    if not (np.isfinite(w).all() and (w > 0).all()):
+        raise Refusal("bad-weights", "A weight is not finite and above 0; leave its budget out.")
+    x, y = np.log(C), np.log(optimum)
+    n_budgets = len(np.unique(x.round(3)))  # within a thousandth they are one
+    if n_budgets < 3:
+        raise Refusal(
+            "too-few-points", f"{n_budgets} budgets give no law with an interval; 3 are needed."
+        )
+    if np.ptp(y) < 1e-6:
+        raise Refusal("no-range", "The optimum is the same at all budgets; there is no law of it.")
     if weights is None:
         law = line(x, y)
         a, var, residuals = -law.alpha, law.cov[1, 1], law.residuals
         ln_G = law.intercept
     else:
-        w = np.asarray(weights, float) / np.sum(weights)
+        w = w / w.max()  # first, so that the sum is finite
+        w = w / w.sum()
         xm, ym = w @ x, w @ y
         xc = x - xm
         sxx = w @ xc**2
+        if sxx < 1e-6:
+            raise Refusal("bad-weights", "One budget has all the weight; a law needs several.")
         a = float(w @ (xc * (y - ym)) / sxx)
         ln_G = float(ym - a * xm)
         residuals = y - ln_G - a * x
         var = float(w @ residuals**2) * len(x) / (len(x) - 2) / (sxx * len(x))
+    if abs(ln_G) > 700:
+        raise Refusal(
+            "out-of-range", f"The exponent is {a:.3g}, and G beyond all floats: no law of compute."
+        )
     r2 = 1 - float(residuals @ residuals) / float(((y - y.mean()) ** 2).sum())
     interval = t_interval(a, float(np.sqrt(var)), len(x) - 2, level)
     return OptimumLaw(interval, float(np.exp(ln_G)), len(x), r2)

@@ -8,6 +8,8 @@ from analysis.apart import varied_apart
 from analysis.errors import Refusal
 from analysis.stats import Estimate, t_interval
 
+FLAT = 1e-6  # nats, below which losses differ by rounding
+
 
 @dataclass(frozen=True)
 class BestRate:
@@ -29,11 +31,12 @@ def best_rate(losses: dict[float, float], what: str = "the sweep") -> BestRate:
       losses: learning rate -> loss in nats; a run that diverged may have NaN or inf.
 
     Raises:
-      Refusal: "too-few-points": fewer than three finite losses; "non-interior-minimum": the best
-        of the rates is the smallest or the largest, of those with a finite loss or of all.
+      Refusal: "not-positive"; "too-few-points": fewer than three finite losses; "no-minimum": they
+        are all the same about the best; "non-interior-minimum": the best of the rates is the
+        smallest or the largest, of those with a finite loss or of all.
     """
-    if not all(lr > 0 for lr in losses):
-        raise Refusal("not-positive", f"{what} has a learning rate that is not above 0.")
+    if not all(0 < lr < np.inf for lr in losses):
+        raise Refusal("not-positive", f"{what} has a learning rate that is not finite and above 0.")
     finite = {lr: loss for lr, loss in sorted(losses.items()) if np.isfinite(loss)}
     if len(finite) < 3:
         raise Refusal(
@@ -42,6 +45,10 @@ def best_rate(losses: dict[float, float], what: str = "the sweep") -> BestRate:
         )
     rates = np.array(list(finite))
     y = np.array(list(finite.values()))
+    if np.ptp(y) < FLAT:
+        raise Refusal(
+            "no-minimum", f"{what} has one loss at all of its rates, {y[0]:.4g}, so none is best."
+        )
     i = int(y.argmin())
     beyond = [lr for lr in losses if lr > rates[i] and lr not in finite]
     if i == len(y) - 1 and beyond:
@@ -58,13 +65,19 @@ def best_rate(losses: dict[float, float], what: str = "the sweep") -> BestRate:
             f"rates ({rates[0]:g} to {rates[-1]:g}); add {side} ones.",
         )
     x = np.log(rates[i - 1 : i + 2])
+    if np.ptp(y[i - 1 : i + 2]) < FLAT or np.diff(x).min() < 1e-6:
+        raise Refusal(
+            "no-minimum",
+            f"{what} has no parabola about {rates[i]:g}: the losses of its neighbours are the same "
+            "as its own, or a rate is. Leave one out, or add rates farther apart.",
+        )
     c2, c1, c0 = np.polyfit(x - x[1], y[i - 1 : i + 2], 2)
     at = -c1 / (2 * c2)
     return BestRate(
         learning_rate=float(np.exp(x[1] + at)),
         loss=float(c0 + c1 * at + c2 * at**2),
         curvature=float(c2),
-        tolerance=float(np.exp(np.sqrt(0.01 / c2))),
+        tolerance=float(np.exp(min(np.sqrt(0.01 / c2), 700))),
     )
 
 
@@ -99,9 +112,23 @@ def rate_law(
       N, D, learning_rate: [n_points] parameters, tokens and best rates.
 
     Raises:
-      Refusal: "too-few-points": not one more than there are parameters; "no-range".
+      Refusal: "bad-shape"; "not-positive"; "too-few-points": not one more than there are
+        parameters; "no-range"; "out-of-range".
     """
-    n, d, y = (np.log(np.asarray(v, float)) for v in (N, D, learning_rate))
+    given = [np.asarray(v, float) for v in (N, D, learning_rate)]
+    if given[0].ndim != 1 or any(v.shape != given[0].shape for v in given):
+        raise Refusal(
+            "bad-shape",
+            "N, D and the rates have the shapes "
+            f"{', '.join(str(v.shape) for v in given)}; give one each.",
+        )
+    if not all(np.isfinite(v).all() and (v > 0).all() for v in given):
+        raise Refusal("not-positive", "An N, D or learning rate is not finite and above 0.")
+    if len(given[0]) < 3:
+        raise Refusal(
+            "too-few-points", f"{len(given[0])} rates are given for 2 parameters; 3 are needed."
+        )
+    n, d, y = map(np.log, given)
     columns = [np.ones_like(n), n - n.mean()]
     if np.ptp(n) < 1e-6:
         raise Refusal("no-range", "All points have the same N; the law needs models of two sizes.")
@@ -109,12 +136,7 @@ def rate_law(
     if apart:
         columns.append(d - d.mean())
     X = np.stack(columns, axis=1)
-    dof = len(y) - X.shape[1]
-    if dof < 1:
-        raise Refusal(
-            "too-few-points",
-            f"{len(y)} rates are given for {X.shape[1]} parameters; {X.shape[1] + 1} are needed.",
-        )
+    dof = len(y) - X.shape[1]  # at least one: apart takes four
     theta, *_ = np.linalg.lstsq(X, y, rcond=None)
     residuals = y - X @ theta
     cov = np.linalg.inv(X.T @ X) * (residuals @ residuals) / dof
@@ -122,4 +144,8 @@ def rate_law(
         t_interval(theta[i], float(np.sqrt(cov[i, i])), dof, level) for i in range(1, X.shape[1])
     )
     ln_G = theta[0] - theta[1] * n.mean() - (theta[2] * d.mean() if apart else 0.0)
+    if abs(ln_G) > 700:
+        raise Refusal(
+            "out-of-range", f"The exponent of N is {a.value:.3g}, and G beyond all floats: no law."
+        )
     return RateLaw(float(np.exp(ln_G)), a, b[0] if b else None, len(y))

@@ -11,9 +11,11 @@ from analysis.errors import Refusal
 from analysis.fit import require_compute
 from analysis.shift import (
     Shift,
+    crossing,
     exponent_difference,
     separate_exponents_shift,
     shared_exponent_shift,
+    shift_at_loss,
 )
 from analysis.stats import Estimate, line
 from analysis.table import baseline as baseline_of
@@ -44,7 +46,8 @@ class Multiplier:
 
     variant: str
     baseline: str
-    at: float  # PFLOP/s-days at which `separate` is evaluated
+    at: float  # PFLOP/s-days of the variant at which `separate` is evaluated
+    at_loss: float  # the variant's fitted loss there, nats
     shared: Estimate  # the headline: one exponent for both curves, hence constant in C
     separate: Estimate  # each curve with its own exponent, at `at`
     exponent_difference: Estimate  # alpha_variant - alpha_baseline
@@ -55,7 +58,8 @@ class Multiplier:
     dropped_sizes: tuple[str, ...]  # not run for both
     n_seeds: tuple[int, ...]  # [n_sizes] seeds that both have
     seeds_paired: bool  # False where some size has no seed in common and all were averaged
-    separable: bool  # the interval of `shared` excludes 1
+    separable: bool  # the interval of `shared`, or of `separate` where curves cross, excludes 1
+    crosses_at: float | None  # PFLOP/s-days; where curves cross, `shared` means nothing
     extrapolates: bool
     extrapolation: str | None  # what is extrapolated, in words
     flops_convention: str | None
@@ -73,6 +77,8 @@ def multiplier(
     baseline: str | None = None,
     at: float | None = None,
     level: float = 0.95,
+    *,
+    at_loss: float | None = None,
 ) -> Multiplier:
     """The compute-equivalent multiplier of a variant: the horizontal shift at equal loss.
 
@@ -87,11 +93,14 @@ def multiplier(
         variant: the variant to judge.
         baseline: default "prenorm" or "baseline".
         at: compute in PFLOP/s-days, of the variant; default its largest.
+        at_loss: nats instead: m = C_base / C_variant where both curves have this loss.
         level: of the intervals.
 
     Raises:
         Refusal: "missing-variant", "no-baseline", "same-variant", "too-few-sizes",
-            "no-compute-range", "bad-compute", "no-usable-slope", "out-of-range".
+            "no-compute-range", "bad-compute", "bad-option", "no-usable-slope", "out-of-range";
+            "curves-cross": one is better at the smallest compute and the other at the largest, both
+            shown, so that no single multiplier holds; with `at` or `at_loss` there is one.
     """
     require_loaded(df)
     variant = require_variant(df, variant)
@@ -106,21 +115,34 @@ def multiplier(
     y_b, y_v = pairs.ln_loss(base), pairs.ln_loss(variant)
     require_compute_range(x_b, f"'{base}'")
     require_compute_range(x_v, f"'{variant}'")
-    at = float(np.exp(x_v[-1])) if at is None else float(at)
-    require_compute(at)
-
-    separate = separate_exponents_shift(x_b, y_b, x_v, y_v, np.log(at), level)
+    points = x_b, y_b, x_v, y_v
+    law = line(x_v, y_v)
+    if at_loss is not None:
+        if at is not None:
+            raise Refusal("bad-option", "Give a compute or a loss to compare at, not both.")
+        _require_loss(at_loss, law.alpha, variant)
+        separate = shift_at_loss(*points, np.log(at_loss), level)
+        asked, at = True, float(np.exp((law.intercept - np.log(at_loss)) / law.alpha))
+    else:
+        asked, at = at is not None, float(np.exp(x_v[-1]) if at is None else at)
+        require_compute(at)
+        separate = separate_exponents_shift(*points, np.log(at), level)
     _require_slope(separate, base)
-    shared = shared_exponent_shift(x_b, y_b, x_v, y_v, level)
+    shared = shared_exponent_shift(*points, level)
     _require_slope(shared, f"{base} and {variant} together")
     for shift in (separate, shared):
         _require_in_range(shift, base, variant)
-    extrapolation = _extrapolation(base, variant, x_v, y_b, line(x_v, y_v).at(np.log(at))[0], at)
+    crossed = crossing(*points, level)
+    if crossed and not asked:
+        raise _crossing_refusal(base, variant, *crossed)
+    loss_there = float(np.exp(law.at(np.log(at))[0]))
+    extrapolation = _extrapolation(base, variant, x_v, y_b, loss_there, at)
     headline = shared.ln_m.exp()
     return Multiplier(
         variant=variant,
         baseline=base,
         at=at,
+        at_loss=loss_there,
         shared=headline,
         separate=separate.ln_m.exp(),
         exponent_difference=exponent_difference(x_b, y_b, x_v, y_v, level),
@@ -131,7 +153,8 @@ def multiplier(
         dropped_sizes=pairs.dropped,
         n_seeds=pairs.n_seeds,
         seeds_paired=all(pairs.seeds_paired),
-        separable=not headline.contains(1),
+        separable=not (separate.ln_m.exp() if crossed else headline).contains(1),
+        crosses_at=float(np.exp(crossed[0])) if crossed else None,
         extrapolates=extrapolation is not None,
         extrapolation=extrapolation,
         flops_convention=df.attrs.get("flops_convention"),
@@ -171,9 +194,31 @@ def _by_size(pairs: Pairs, base: str, variant: str, alpha: float) -> tuple[SizeM
     return tuple(SizeMultiplier(*row) for row in columns)
 
 
-def _extrapolation(base, variant, x_v, y_b, y_at, at) -> str | None:
+def _require_loss(at_loss: float, alpha: float, variant: str) -> None:
+    if not (np.isfinite(at_loss) and at_loss > 0):
+        raise Refusal("bad-option", f"The loss to compare at is {at_loss}; give nats above 0.")
+    if alpha <= 0:
+        raise Refusal(
+            "no-usable-slope",
+            f"The loss of '{variant}' does not fall with compute (alpha {alpha:.3g}), so that no "
+            f"compute is known to bring it to {at_loss:.4g} nats.",
+        )
+
+
+def _crossing_refusal(base: str, variant: str, ln_C: float, first: Shift, last: Shift) -> Refusal:
+    low, high = (shift.ln_m.exp() for shift in (first, last))
+    return Refusal(
+        "curves-cross",
+        f"'{variant}' and '{base}' cross at {np.exp(ln_C):.3g} PFLOP/s-days, inside the range: the "
+        f"multiplier goes from {low.value:.3g}x [{low.low:.3g}, {low.high:.3g}] at the smallest "
+        f"compute to {high.value:.3g}x [{high.low:.3g}, {high.high:.3g}] at the largest, so there "
+        "is no single one. Ask for that at one compute or loss (--at, --at-loss).",
+    )
+
+
+def _extrapolation(base, variant, x_v, y_b, loss, at) -> str | None:
     low, high = np.exp(x_v[[0, -1]])
-    loss, best, worst = np.exp(y_at), np.exp(y_b.min()), np.exp(y_b.max())
+    best, worst = np.exp(y_b.min()), np.exp(y_b.max())
     tolerance = 1e-9
     if not low * (1 - tolerance) <= at <= high * (1 + tolerance):
         return (

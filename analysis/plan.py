@@ -6,13 +6,14 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pandas as pd
 
-from analysis.cells import pair, require_loaded, require_sizes
+from analysis.cells import pair, require_compute_range, require_loaded, require_sizes
 from analysis.errors import Refusal
 from analysis.shift import shared_exponent_shift
 from analysis.stats import line
 from analysis.table import baseline as baseline_of
 
 N_SIMULATED = 400
+MULTIPLIERS = (0.01, 100.0)  # no change to a residual connection is worth more
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def noise_of(df: pd.DataFrame, baseline: str | None = None) -> Noise:
     seed the two cannot be told apart, and all that is not shared counts as a run's own.
 
     Raises:
-      Refusal: "no-baseline", "too-few-sizes", "too-few-variants".
+      Refusal: "no-baseline", "too-few-sizes", "too-few-variants", "no-compute-range".
     """
     require_loaded(df)
     base = baseline_of(df, baseline)
@@ -76,6 +77,8 @@ def _variances(df: pd.DataFrame, base: str, variant: str) -> tuple[float, float,
     """Of a run, of the interaction, and of a size; and the baseline's exponent."""
     pairs = pair(df, [base, variant])
     require_sizes(len(pairs.sizes), f"The comparison of '{variant}' with '{base}'", pairs.sizes)
+    for name in (base, variant):
+        require_compute_range(pairs.ln_compute[name], f"'{name}'")
     b = line(pairs.ln_compute[base], pairs.ln_loss(base))
     v = line(pairs.ln_compute[variant], pairs.ln_loss(variant))
     difference, mean = b.residuals - v.residuals, (b.residuals + v.residuals) / 2
@@ -110,7 +113,10 @@ def expect(
       Refusal: "too-few-sizes", "bad-option".
     """
     require_sizes(len(compute), "The design", compute)
-    for name, value in (("multiplier", multiplier), ("noise", noise.run), ("alpha", noise.alpha)):
+    require_multiplier(multiplier)
+    if n_seeds < 1:
+        raise Refusal("bad-option", f"{n_seeds} seeds are none; give 1 or more.")
+    for name, value in (("noise", noise.run), ("alpha", noise.alpha)):
         if not (math.isfinite(value) and value > 0):
             raise Refusal("bad-option", f"{name} is {value}; it must be above 0.")
     x = np.log(np.array(list(compute.values())))
@@ -136,6 +142,16 @@ def expect(
     )
 
 
+def require_multiplier(multiplier: float) -> None:
+    """Refuse what no study is planned to find."""
+    low, high = MULTIPLIERS
+    if not low <= multiplier <= high:
+        raise Refusal(
+            "bad-option",
+            f"The multiplier is {multiplier:g}; one to plan for lies between {low:g} and {high:g}.",
+        )
+
+
 def designs(
     compute: dict[str, float],
     n_variants: int,
@@ -151,9 +167,13 @@ def designs(
       budget: FLOPs of the whole study; None for no limit.
 
     Raises:
-      Refusal: "too-few-sizes"; "budget-too-small": not even three sizes with one seed.
+      Refusal: "too-few-sizes"; "bad-option"; "budget-too-small": not even three sizes with one
+        seed.
     """
     require_sizes(len(compute), "The ladder", compute)
+    require_multiplier(multiplier)
+    if budget is not None and not budget > 0:
+        raise Refusal("bad-option", f"The budget is {budget:g} FLOPs; it must be above 0.")
     ordered = dict(sorted(compute.items(), key=lambda item: item[1]))
     names, found = list(ordered), []
     for first in range(len(names) - 2):

@@ -11,11 +11,21 @@ from analysis.errors import Refusal
 from analysis.fit import fit
 from analysis.gap import gap
 from analysis.multiplier import multiplier
-from analysis.style import compute_axis, look, loss_axis, new_figure, save, styled
+from analysis.style import (
+    compute_axis,
+    legend,
+    look,
+    loss_axis,
+    new_figure,
+    plain,
+    save,
+    styled,
+)
 from analysis.table import baseline as baseline_of
 
 COMPUTE_LABEL = "training compute (PFLOP/s-days"
 SMOOTHED_POINTS = 100  # a curve is averaged over 1/100 of its points
+LEAST_MARGIN = 1.001  # above and below losses that are all the same
 
 
 def loss_vs_compute(df: pd.DataFrame, baseline: str | None = None):
@@ -32,12 +42,13 @@ def loss_vs_compute(df: pd.DataFrame, baseline: str | None = None):
         top, bottom = figure.subplots(
             2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 1.15], "hspace": 0.04}
         )
+        labelled = {}
         for i, variant in enumerate(variants):
             runs, law, style = df[df["variant"] == variant], fits[variant], looks[variant]
             dots = {"color": style["color"], "marker": style["marker"], "linestyle": ""}
-            label = f"{variant}: {_law_text(law)}"
-            top.plot(
-                runs["pflops_days"], runs["loss"], ms=5, mfc="none", mew=1.1, label=label, **dots
+            label = f"{plain(variant)}: {_law_text(law)}"
+            (labelled[label],) = top.plot(
+                runs["pflops_days"], runs["loss"], ms=5, mfc="none", mew=1.1, **dots
             )
             if law is None:
                 continue
@@ -50,14 +61,14 @@ def loss_vs_compute(df: pd.DataFrame, baseline: str | None = None):
             nudge = (x.max() / x.min()) ** (0.012 * (i - (len(variants) - 1) / 2))
             bottom.plot(runs["pflops_days"] * nudge, residuals, ms=4.5, mfc="none", mew=1.1, **dots)
         top.set(xscale="log", yscale="log", ylabel="validation loss (nats)")
-        margin = (df["loss"].max() / df["loss"].min()) ** 0.08
+        margin = max((df["loss"].max() / df["loss"].min()) ** 0.08, LEAST_MARGIN)
         top.set_ylim(df["loss"].min() / margin, df["loss"].max() * margin)
         loss_axis(top.yaxis)
         compute_axis(bottom.xaxis, x.min(), x.max())
         bottom.axhline(0, color="#808080", lw=0.8)
         convention = df.attrs.get("flops_convention") or "convention not stated"
-        bottom.set(xlabel=f"{COMPUTE_LABEL}, {convention})", ylabel="residual (%)")
-        top.legend()
+        bottom.set(xlabel=f"{COMPUTE_LABEL}, {plain(convention)})", ylabel="residual (%)")
+        legend(top, labelled)
         top.set_title("points: runs; lines: power laws; bands: 95% of the mean curve", fontsize=9)
         figure.align_ylabels()
     return figure
@@ -87,12 +98,12 @@ def multipliers_by_size(df: pd.DataFrame, baseline: str | None = None):
             y = [s.value for s in m.by_size]
             axis.plot(x, y, color=colour, marker=looks[variant]["marker"], ls="", ms=6)
             interval = f"{m.shared.value:.2f}x [{m.shared.low:.2f}, {m.shared.high:.2f}]"
-            axis.set_title(f"{variant}\n{interval}")
+            axis.set_title(f"{plain(variant)}\n{interval}")
             axis.set_xscale("log")
             compute_axis(axis.xaxis, min(x), max(x), narrow=True)
             axis.margins(x=0.12)
         figure.supxlabel(f"{COMPUTE_LABEL})", fontsize=10)
-        figure.supylabel(f"compute multiplier over {base}", fontsize=10)
+        figure.supylabel(f"compute multiplier over {plain(base)}", fontsize=10)
         note = "points: sizes; line and band: shared exponent, paired 95% interval"
         figure.suptitle(note, fontsize=9, color="#404040")
     return figure
@@ -119,14 +130,15 @@ def gap_by_size(df: pd.DataFrame, baseline: str | None = None, **variants: str):
         top.axhline(0, color="#404040", lw=0.9, ls=":")
         top.set(xscale="log", ylabel="gap (millinats)")
         bars = ", bars: paired seeds" if any(r.gap_interval for r in g.by_size) else ""
-        top.set_title(f"{g.block} - {g.full}; band: pooled 95% interval{bars}")
+        base, block, full = map(plain, (g.baseline, g.block, g.full))
+        top.set_title(f"{block} - {full}; band: pooled 95% interval{bars}")
 
         _pooled_band(bottom, g.share.estimate, colour, scale=100)
         shares = [np.nan if r.share_kept is None else 100 * r.share_kept for r in g.by_size]
         bottom.plot(x, shares, "o", color=colour, ms=6)
         bottom.axhline(100, color="#404040", lw=0.9, ls=":")
         bottom.set(xlabel=f"{COMPUTE_LABEL})", ylabel="share kept (%)")
-        title = f"share of {g.full}'s gain over {g.baseline} that {g.block} keeps"
+        title = f"share of {full}'s gain over {base} that {block} keeps"
         undefined = "" if g.share.estimate else "\n(pooled share undefined: no gain to share)"
         bottom.set_title(title + undefined)
         compute_axis(bottom.xaxis, x.min(), x.max())
@@ -161,10 +173,10 @@ def loss_curves(curves: pd.DataFrame, baseline: str | None = None):
                 windows.add(window)
                 smooth = run["loss"].rolling(window).mean()
                 style = {k: looks[variant][k] for k in ("color", "linestyle")}
-                (lines[variant],) = axis.plot(
+                (lines[plain(variant)],) = axis.plot(
                     run["tokens"] / 1e6, smooth, lw=1.1, alpha=0.85, **style
                 )
-            axis.set_title(size)
+            axis.set_title(plain(size))
             axis.set_yscale("log")
             loss_axis(axis.yaxis)
             axis.set_ylim(*_curve_limits(of_size))
@@ -172,9 +184,7 @@ def loss_curves(curves: pd.DataFrame, baseline: str | None = None):
         span = "-".join(str(w) for w in sorted({min(windows), max(windows)}))
         smoothed = f", mean of {span} points" if max(windows) > 1 else ""
         figure.supylabel(f"training loss (nats){smoothed}", fontsize=10)
-        figure.legend(
-            lines.values(), lines, loc="outside upper center", ncols=min(4, len(lines)), fontsize=9
-        )
+        legend(figure, lines, loc="outside upper center", ncols=min(4, len(lines)), fontsize=9)
     return figure
 
 
@@ -227,7 +237,7 @@ def _pooled_band(axis, estimate, colour: str, scale: float) -> None:
 
 def _curve_limits(curves: pd.DataFrame) -> tuple[float, float]:
     """Without the first tenth of training, which would flatten the rest into one line."""
-    later = curves.loc[curves["tokens"] > 0.1 * curves["tokens"].max(), "loss"]
+    later = curves.loc[curves["tokens"] >= 0.1 * curves["tokens"].max(), "loss"]
     low, high = later.min(), later.max()
-    margin = (high / low) ** 0.05
+    margin = max((high / low) ** 0.05, LEAST_MARGIN)
     return low / margin, high * margin

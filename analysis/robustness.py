@@ -1,19 +1,20 @@
 """How far a multiplier moves when what it rests on is changed: sizes, floor, the clock."""
 
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
+from analysis.bootstrap import huber
 from analysis.cells import Pairs, pair
 from analysis.errors import Refusal
-from analysis.floor import Floor, fit_floors, floor_interval
+from analysis.floor import Curves
+from analysis.floor_multiplier import under_own_floors, under_pinned_floor, under_shared_floor
 from analysis.multiplier import multiplier
-from analysis.objectives import Huber
 from analysis.shift import shared_exponent_shift
 from analysis.stats import Estimate, mean_interval
 
-Curves = dict[str, tuple[np.ndarray, np.ndarray]]  # variant -> PFLOP/s-days and losses
 PINNED = (0.6, 0.8)  # of the least loss of all variants, so that they share a column
 
 
@@ -22,7 +23,7 @@ class FloorSensitivity:
     """m at one compute under one assumption on E."""
 
     floor: str  # "0", "free", "shared" or nats
-    multiplier: float | None
+    multiplier: Estimate | None
     refused: str | None  # why there is none
 
 
@@ -35,7 +36,7 @@ class Robustness:
     at: float  # PFLOP/s-days, of the floors
     left_out: dict[str, float]  # size -> the shared-exponent multiplier without it
     floors: tuple[FloorSensitivity, ...]  # each curve with its own exponent
-    huber: float | None  # one exponent, Huber's delta 1e-3; None where that did not converge
+    huber: Estimate | None  # one exponent, Huber's delta 1e-3; None where that did not converge
     floor: Estimate | None  # shared by both curves, profile likelihood; None where refused
     single_scale: float  # from the largest size alone, at the baseline's slope
     wall_clock: Estimate | None  # seconds instead of FLOPs; None where they are not recorded
@@ -51,27 +52,30 @@ def robustness(
     baseline: str | None = None,
     at: float | None = None,
     level: float = 0.95,
+    *,
+    at_loss: float | None = None,
 ) -> Robustness:
     """Leave-one-size-out, the floor, the largest size alone, and seconds instead of FLOPs.
 
     Args:
-      df, variant, baseline, at, level: as of `analysis.multiplier`.
+      df, variant, baseline, at, level, at_loss: as of `analysis.multiplier`.
 
     Raises:
       Refusal: those of `analysis.multiplier`.
     """
-    m = multiplier(df, variant, baseline, at, level)
+    m = multiplier(df, variant, baseline, at, level, at_loss=at_loss)
     names = m.baseline, m.variant
     pairs = pair(df, [*names])
     curves = {v: (np.exp(pairs.ln_compute[v]), np.exp(pairs.ln_loss(v))) for v in names}
+    floors, floor = _floors(curves, *names, m.at, float(df["loss"].min()), level)
     return Robustness(
         variant=m.variant,
         baseline=m.baseline,
         at=m.at,
         left_out=_left_out(pairs, *names, level),
-        floors=_floors(curves, *names, m.at, float(df["loss"].min())),
-        huber=_huber(curves, *names, m.at),
-        floor=_floor(curves, level),
+        floors=floors,
+        huber=_huber(curves, *names, level),
+        floor=floor,
         single_scale=m.by_size[-1].value,
         wall_clock=_wall_clock(df, m.shared, *names),
     )
@@ -95,35 +99,34 @@ def _left_out(pairs: Pairs, base: str, variant: str, level: float) -> dict[str, 
     return found
 
 
-def _huber(curves: Curves, base: str, variant: str, at: float) -> float | None:
-    """What a bad point cannot move far."""
+def _huber(curves: Curves, base: str, variant: str, level: float) -> Estimate | None:
     try:
-        fits = fit_floors(curves, 0.0, "shared", Huber(1e-3))
-        return fits.multiplier(base, variant, at)
-    except Refusal:
-        return None
-
-
-def _floor(curves: Curves, level: float) -> Estimate | None:
-    try:
-        return floor_interval(curves, level=level)
+        return huber(curves, base, variant, level=level)
     except Refusal:
         return None
 
 
 def _floors(
-    curves: Curves, base: str, variant: str, at: float, least: float
-) -> tuple[FloorSensitivity, ...]:
-    pinned: list[Floor] = [0.0, *(round(share * least, 2) for share in PINNED)]
+    curves: Curves, base: str, variant: str, at: float, least: float, level: float
+) -> tuple[tuple[FloorSensitivity, ...], Estimate | None]:
+    """m under each floor; and the floor itself, if both curves share one."""
+    names, E = (base, variant), []
+
+    def shared() -> Estimate:
+        found = under_shared_floor(curves, *names, at, level)
+        E.append(found.E)
+        return found.multiplier
+
+    pinned = [0.0, *(round(share * least, 2) for share in PINNED)]
+    ways = {f"{E:g}": partial(under_pinned_floor, curves, *names, E, at, level) for E in pinned}
+    ways |= {"shared": shared, "free": partial(under_own_floors, curves, *names, at, level)}
     rows = []
-    for floor in [*pinned, "shared", "free"]:
-        name = floor if isinstance(floor, str) else f"{floor:g}"
+    for floor, find in ways.items():
         try:
-            value = fit_floors(curves, floor).multiplier(base, variant, at)
-            rows.append(FloorSensitivity(name, value, None))
+            rows.append(FloorSensitivity(floor, find(), None))
         except Refusal as reason:
-            rows.append(FloorSensitivity(name, None, str(reason)))
-    return tuple(rows)
+            rows.append(FloorSensitivity(floor, None, str(reason)))
+    return tuple(rows), E[0] if E else None
 
 
 def _wall_clock(df: pd.DataFrame, flops: Estimate, base: str, variant: str) -> Estimate | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.errors import Refusal
-from analysis.stats import Estimate, line, t_interval, t_quantile
+from analysis.stats import Estimate, Line, line, t_interval, t_quantile
 
 
 @dataclass(frozen=True)
@@ -82,17 +82,54 @@ def separate_exponents_shift(x_b, y_b, x_v, y_v, x_at: float, level: float) -> S
     is the regression of d on ln C divided by alpha_b. t interval with n - 2 degrees of freedom.
     """
     b, v = line(x_b, y_b), line(x_v, y_v)
+    _require_slopes(b)
     ratio = (b.intercept - v.intercept + v.alpha * x_at) / b.alpha
-    gradient_b = np.array([1, -ratio]) / b.alpha
-    gradient_v = np.array([-1, x_at]) / b.alpha
-    cross = _cross_cov(x_b, b, x_v, v)
-    variance = (
-        gradient_b @ b.cov @ gradient_b
-        + gradient_v @ v.cov @ gradient_v
-        + 2 * gradient_b @ cross @ gradient_v
+    gradients = np.array([1, -ratio]) / b.alpha, np.array([-1, x_at]) / b.alpha
+    return _delta(x_b, b, x_v, v, ratio - x_at, gradients, level)
+
+
+def shift_at_loss(x_b, y_b, x_v, y_v, y_at: float, level: float) -> Shift:
+    """ln m at ln loss y_at: ln C_base - ln C_variant where each curve has that loss.
+
+    As `separate_exponents_shift`, except that the compute of both curves is uncertain.
+    """
+    b, v = line(x_b, y_b), line(x_v, y_v)
+    _require_slopes(b, v)
+    ln_C_b, ln_C_v = ((fit.intercept - y_at) / fit.alpha for fit in (b, v))
+    gradients = np.array([1, -ln_C_b]) / b.alpha, np.array([-1, ln_C_v]) / v.alpha
+    return _delta(x_b, b, x_v, v, ln_C_b - ln_C_v, gradients, level)
+
+
+def _require_slopes(*lines: Line) -> None:
+    if any(fit.alpha == 0 for fit in lines):
+        raise Refusal("no-usable-slope", "The losses of one curve do not change with compute.")
+
+
+def _delta(x_b, b: Line, x_v, v: Line, ln_m: float, gradients, level: float) -> Shift:
+    """With the gradients of ln m in (intercept, alpha) of both lines."""
+    of_b, of_v = gradients
+    variance = of_b @ b.cov @ of_b + of_v @ v.cov @ of_v
+    variance += 2 * of_b @ _cross_cov(x_b, b, x_v, v) @ of_v
+    return Shift(
+        t_interval(ln_m, np.sqrt(max(variance, 0)), b.dof, level),
+        t_interval(b.alpha, np.sqrt(b.cov[1, 1]), b.dof, level),
     )
-    ln_m = t_interval(ratio - x_at, np.sqrt(max(variance, 0)), b.dof, level)
-    return Shift(ln_m, t_interval(b.alpha, np.sqrt(b.cov[1, 1]), b.dof, level))
+
+
+def crossing(x_b, y_b, x_v, y_v, level: float) -> tuple[float, Shift, Shift] | None:
+    """Where in the common range the better curve becomes the worse one, if that is shown.
+
+    Returns:
+      ln compute of the crossing, and the shifts at both ends of the range; None where their
+      intervals do not lie on different sides of ln m = 0.
+    """
+    low, high = max(x_b.min(), x_v.min()), min(x_b.max(), x_v.max())
+    ends = [separate_exponents_shift(x_b, y_b, x_v, y_v, at, level) for at in (low, high)]
+    first, last = (shift.ln_m for shift in ends)
+    if not (first.low > 0 > last.high or first.high < 0 < last.low):
+        return None
+    b, v = line(x_b, y_b), line(x_v, y_v)
+    return (b.intercept - v.intercept) / (b.alpha - v.alpha), *ends
 
 
 def exponent_difference(x_b, y_b, x_v, y_v, level: float) -> Estimate:

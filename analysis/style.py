@@ -57,6 +57,21 @@ def look(variants: list[str], baseline: str | None = None) -> dict[str, dict]:
     }
 
 
+def plain(name: str) -> str:
+    """A name as Matplotlib shows it as it is: between dollars it would set mathematics."""
+    return name.replace("$", r"\$")
+
+
+def legend(owner, handles: dict, **options) -> None:
+    """Legend of an axis or figure, {label: artist}, with labels that start with an underscore too.
+
+    Some versions of Matplotlib leave these out, but only when the legend is made.
+    """
+    made = owner.legend(list(handles.values()), [" "] * len(handles), **options)
+    for text, label in zip(made.get_texts(), handles, strict=True):
+        text.set_text(label)
+
+
 def loss_axis(axis) -> None:
     """Plain decimals on a log axis, which over a factor of 1.2 shows no power of ten."""
     axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))

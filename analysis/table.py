@@ -1,6 +1,7 @@
 """The canonical results table: one finished run a row, checked once so that no fit has to."""
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ COMPUTE_AGREEMENT = 0.01
 # Largest ratio of compute between variants of one size when sizes have to be guessed from compute.
 SAME_SIZE_COMPUTE = 1.25
 BASELINE_NAMES = ("prenorm", "baseline")
+
+Where = Callable[[int], str]  # from a row's position to words, as "Line 4 of 'results.csv'"
 
 
 def load(source: str | Path | pd.DataFrame, *, allow_mixed_data: bool = False) -> pd.DataFrame:
@@ -36,10 +39,10 @@ def load(source: str | Path | pd.DataFrame, *, allow_mixed_data: bool = False) -
     Raises:
         Refusal: see the code; the message names the line and the value, or the column.
     """
-    df, lines, attrs, decimal_comma = _raw(source)
+    df, where, attrs, decimal_comma = _raw(source)
     _require_columns(df, attrs["source"])
 
-    df, lines, attrs["excluded"] = _finished_only(df, lines)
+    df, where, attrs["excluded"] = _finished_only(df, where)
     attrs["loss_column"] = "val_loss" if "val_loss" in df else "loss"
     if attrs["loss_column"] == "val_loss":
         df = df.rename(columns={"loss": "train_loss"} if "train_loss" not in df else {})
@@ -47,27 +50,29 @@ def load(source: str | Path | pd.DataFrame, *, allow_mixed_data: bool = False) -
 
     for column in ("loss", "train_flops", "pflops_days"):
         if column in df:
-            df[column] = numeric_column(df[column], column, lines, decimal_comma)
-    _settle_compute(df, lines)
+            df[column] = numeric_column(df[column], column, where, decimal_comma)
+    _settle_compute(df, where)
 
     attrs["flops_convention"] = _single_value(df, "flops_convention", "FLOP conventions")
     if not allow_mixed_data:
         _single_value(df, "data_fingerprint", "data fingerprints")
 
-    blank = df.index[df["variant"].astype(str).str.strip() == ""]
+    blank = np.flatnonzero(_blank(df["variant"]))
     if len(blank):
-        raise Refusal("missing-value", f"{lines[blank[0]]}: `variant` is empty.")
+        raise Refusal("missing-value", f"{where(blank[0])}: `variant` is empty.")
     df["variant"] = df["variant"].astype(str)
     for column in ("seed", "size"):
-        df = _without_blanks(df, column, lines)
+        df = _without_blanks(df, column, where)
     has_seed = "seed" in df
     df["seed"] = plain_numbers(df["seed"], decimal_comma) if has_seed else 0
+    if df["seed"].dtype == object and df["seed"].map(type).nunique() > 1:
+        df["seed"] = df["seed"].astype(str)  # numbers and words have no order
     if "size" in df:
         df["size"] = df["size"].astype(str)
     else:
         df["size"] = _sizes_from_compute(df)
     _refuse_mixed_sizes(df)
-    _refuse_duplicates(df, lines, has_seed)
+    _refuse_duplicates(df, where, has_seed)
 
     extra = [c for c in df.columns if c not in CANONICAL]
     for column in extra:
@@ -112,18 +117,30 @@ def require_variant(df: pd.DataFrame, name: str) -> str:
     return name
 
 
-def _raw(source) -> tuple[pd.DataFrame, list[str], dict, bool]:
+def _raw(source) -> tuple[pd.DataFrame, Where, dict, bool]:
     if isinstance(source, pd.DataFrame):
         df = source.reset_index(drop=True).copy()
         if df.empty:
             raise Refusal("empty", "The table has no rows: one row a run is needed.")
+        names = list(df.columns)
+        unnamed = [c for c in names if not isinstance(c, str)]
+        if unnamed:
+            raise Refusal(
+                "column-names",
+                f"The table has column names that are not text ({listed(unnamed[:3])}). Rename "
+                "them, as to 'variant', 'loss' and 'train_flops'.",
+            )
+        repeated = sorted({c for c in names if names.count(c) > 1})
+        if repeated:
+            raise Refusal("repeated-columns", f"The table names {listed(repeated)} more than once.")
         sha = hashlib.sha256(df.to_csv(index=False).encode()).hexdigest()
-        lines = [f"Row {i}" for i in range(len(df))]
-        return df, lines, {"source": "a DataFrame", "sha256": sha}, False
+        return df, "Row {}".format, {"source": "a DataFrame", "sha256": sha}, False
     raw = reading.read(reading.locate(source))
-    lines = [f"Line {n} of '{raw.path}'" for n in raw.line_numbers]
-    df = pd.DataFrame(raw.rows, columns=raw.columns, dtype=object)
-    return df, lines, {"source": str(source), "sha256": raw.sha256}, raw.decimal_comma
+
+    def where(row: int) -> str:
+        return f"Line {raw.line_numbers[row]} of '{raw.path}'"
+
+    return raw.cells, where, {"source": str(source), "sha256": raw.sha256}, raw.decimal_comma
 
 
 def _require_columns(df: pd.DataFrame, source: str) -> None:
@@ -140,23 +157,24 @@ def _require_columns(df: pd.DataFrame, source: str) -> None:
         )
 
 
-def _finished_only(df, lines):
+def _finished_only(df: pd.DataFrame, where: Where) -> tuple[pd.DataFrame, Where, dict]:
     if "status" not in df:
-        return df, lines, {}
-    done = df["status"] == "done"
-    excluded = {str(k) or "(blank)": int(n) for k, n in df["status"][~done].value_counts().items()}
+        return df, where, {}
+    status = df["status"].astype(object).where(df["status"].notna(), "")
+    done = status == "done"
+    excluded = {str(k) or "(blank)": int(n) for k, n in status[~done].value_counts().items()}
     if not done.any():
         counts = ", ".join(f"{n} {k}" for k, n in excluded.items())
         raise Refusal(
             "no-finished-runs",
             f"No run has status 'done' ({counts}). Finish or resume the study, then fit.",
         )
-    lines = [line for line, keep in zip(lines, done, strict=True) if keep]
-    return df[done].reset_index(drop=True), lines, excluded
+    kept = np.flatnonzero(done)
+    return df.iloc[kept].reset_index(drop=True), lambda row: where(kept[row]), excluded
 
 
-def _settle_compute(df: pd.DataFrame, lines: list[str]) -> None:
-    _require_unit(df, lines)
+def _settle_compute(df: pd.DataFrame, where: Where) -> None:
+    _require_unit(df, where)
     if "train_flops" not in df:
         df["train_flops"] = df["pflops_days"] * FLOP_PER_PFLOPS_DAY
         return
@@ -167,14 +185,14 @@ def _settle_compute(df: pd.DataFrame, lines: list[str]) -> None:
             i = int(np.argmax(off))
             raise Refusal(
                 "compute-disagrees",
-                f"{lines[i]}: train_flops {df['train_flops'][i]:.4g} is {from_flops[i]:.4g} "
+                f"{where(i)}: train_flops {df['train_flops'][i]:.4g} is {from_flops[i]:.4g} "
                 f"PFLOP/s-days, but pflops_days says {df['pflops_days'][i]:.4g} "
                 "(1 PFLOP/s-day = 8.64e19 FLOP). Correct or drop one of the two columns.",
             )
     df["pflops_days"] = from_flops
 
 
-def _require_unit(df: pd.DataFrame, lines: list[str]) -> None:
+def _require_unit(df: pd.DataFrame, where: Where) -> None:
     """No run takes less than a megaFLOP, and none has taken a billion PFLOP/s-days."""
     for column, wrong, other in (
         ("train_flops", lambda c: c < 1e6, "PFLOP/s-days"),
@@ -184,7 +202,7 @@ def _require_unit(df: pd.DataFrame, lines: list[str]) -> None:
         if len(bad):
             raise Refusal(
                 "compute-unit",
-                f"{lines[bad[0]]}: `{column}` is {df[column][bad[0]]:g}, which looks like {other}. "
+                f"{where(bad[0])}: `{column}` is {df[column][bad[0]]:g}, which looks like {other}. "
                 "Use `train_flops` for FLOP and `pflops_days` for PFLOP/s-days (8.64e19 FLOP), the "
                 "same in all rows.",
             )
@@ -193,7 +211,8 @@ def _require_unit(df: pd.DataFrame, lines: list[str]) -> None:
 def _single_value(df: pd.DataFrame, column: str, what: str) -> str | None:
     if column not in df:
         return None
-    values = [str(v).strip() or "(blank)" for v in df[column].unique()]
+    values = ["" if pd.isna(v) else str(v).strip() for v in df[column].unique()]
+    values = list(dict.fromkeys(v or "(blank)" for v in values))
     if len(values) > 1:
         raise Refusal(
             f"mixed-{column.replace('_', '-')}",
@@ -203,23 +222,30 @@ def _single_value(df: pd.DataFrame, column: str, what: str) -> str | None:
     return None if values[0] == "(blank)" else values[0]
 
 
-def _without_blanks(df: pd.DataFrame, column: str, lines: list[str]) -> pd.DataFrame:
+def _without_blanks(df: pd.DataFrame, column: str, where: Where) -> pd.DataFrame:
     """Without a column that is blank throughout; a refusal where some cells are."""
     if column not in df:
         return df
-    blank = (df[column].isna() | (df[column].astype(str).str.strip() == "")).to_numpy()
+    blank = _blank(df[column])
     if blank.all():
         return df.drop(columns=column)
     if blank.any():
-        line = lines[int(np.flatnonzero(blank)[0])]
-        raise Refusal("missing-value", f"{line}: `{column}` is empty, and in other rows it is not.")
+        first = where(np.flatnonzero(blank)[0])
+        raise Refusal(
+            "missing-value", f"{first}: `{column}` is empty, and in other rows it is not."
+        )
     return df
+
+
+def _blank(values: pd.Series) -> np.ndarray:
+    return (values.isna() | (values.astype(str).str.strip() == "")).to_numpy(bool)
 
 
 def _refuse_mixed_sizes(df: pd.DataFrame) -> None:
     """Seeds of a size are averaged, so they must have about the same compute."""
     compute = df.groupby(["variant", "size"], sort=False)["pflops_days"]
-    spread = compute.max() / compute.min()
+    with np.errstate(over="ignore"):  # an infinite ratio is too large as well
+        spread = compute.max() / compute.min()
     if (spread > SAME_SIZE_COMPUTE).any():
         variant, size = spread.idxmax()
         raise Refusal(
@@ -232,27 +258,27 @@ def _refuse_mixed_sizes(df: pd.DataFrame) -> None:
 def _sizes_from_compute(df: pd.DataFrame) -> pd.Series:
     """Computes within a per cent are of one size."""
     distinct = np.sort(df["pflops_days"].unique())
-    starts = np.r_[True, distinct[1:] / distinct[:-1] > 1 + COMPUTE_AGREEMENT]
+    starts = np.r_[True, distinct[1:] > (1 + COMPUTE_AGREEMENT) * distinct[:-1]]
     first = dict(zip(distinct, distinct[starts][np.cumsum(starts) - 1], strict=True))
     df = df.assign(pflops_days=df["pflops_days"].map(first))
     ranks = df.groupby("variant")["pflops_days"].rank(method="dense").astype(int)
     compute = df["pflops_days"].groupby(ranks)
     same_number = df["variant"].groupby(df["variant"]).size().nunique() == 1
-    if same_number and (compute.max() / compute.min()).max() <= SAME_SIZE_COMPUTE:
+    if same_number and (compute.max() <= SAME_SIZE_COMPUTE * compute.min()).all():
         return "#" + ranks.astype(str)
     return df["pflops_days"].map(lambda c: f"{c:.6g} PFLOP/s-days")
 
 
-def _refuse_duplicates(df: pd.DataFrame, lines: list[str], has_seed: bool) -> None:
+def _refuse_duplicates(df: pd.DataFrame, where: Where, has_seed: bool) -> None:
     repeated = df.duplicated(["variant", "size", "seed"], keep=False)
     if not repeated.any():
         return
     variant, size, seed = df.loc[repeated, ["variant", "size", "seed"]].iloc[0]
     same = (df[["variant", "size", "seed"]] == [variant, size, seed]).all(axis=1)
-    where = " and ".join(lines[i] for i in df.index[same][:3])
+    rows = " and ".join(where(i) for i in df.index[same][:3])
     advice = "Keep one of them." if has_seed else "If they are seeds, add a `seed` column."
     raise Refusal(
         "duplicate-cells",
-        f"{where}: {int(same.sum())} runs of variant '{variant}', size '{size}', seed {seed}. "
+        f"{rows}: {int(same.sum())} runs of variant '{variant}', size '{size}', seed {seed}. "
         f"{advice}",
     )

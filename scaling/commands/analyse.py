@@ -40,61 +40,69 @@ def fit(
     as_json: Json = False,
     baseline: Baseline = None,
     at: At = None,
+    at_loss: Annotated[
+        float | None, typer.Option(help="Loss in nats at which to compare, instead of a compute.")
+    ] = None,
     holdout: HoldOut = None,
+    forms: Annotated[
+        bool, typer.Option("--forms", help="Other laws and objectives, side by side.")
+    ] = False,
+    resamples: Annotated[
+        int, typer.Option(help="Of the bootstraps in fits.json; 0 for none.")
+    ] = 10_000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the bootstraps.")] = 0,
     allow_mixed_data: MixedData = False,
 ) -> None:
     """Fit a power law a variant and report compute multipliers with paired intervals."""
-    from analysis import fit as fit_laws
-    from analysis import holdout as hold_out
-    from analysis import load, render, robustness
-    from analysis.coefficients import printed_multipliers
-    from analysis.practice import practice
+    from analysis import load
+    from analysis.report import report
 
     n_held_out = _held_out(holdout)
-
     df, baseline = (
         load(source, allow_mixed_data=allow_mixed_data),
         baseline or labels_of(source).get("baseline"),
     )
-    fits = fit_laws(df, baseline=baseline, at=at)
-    multipliers, refusals = _multipliers(df, fits, at)
-    moved = [robustness(df, m.variant, fits.baseline, at) for m in multipliers]
-    printed = printed_multipliers(source, fits.baseline) if fits.baseline else []
-    held = hold_out(df, n_held_out) if n_held_out else None
-    options = {"baseline": baseline, "at": at, "holdout": holdout}
-    options["allow_mixed_data"] = allow_mixed_data
-    document = _document(df, options) | {
-        "learning_rates": practice(df, fits.baseline).to_dict(),
-        "fits": fits.to_dict(),
-        "multipliers": {m.variant: m.to_dict() for m in multipliers},
-        "robustness": {r.variant: r.to_dict() for r in moved},
-        "printed": {p.variant: p.to_dict() for p in printed},
-        "holdout": held and held.to_dict(),
-        "refusals": {v: {"code": r.code, "message": str(r)} for v, r in refusals.items()},
-    }
+    found = report(
+        df, baseline, at, at_loss,
+        n_held_out=n_held_out, n_resamples=resamples, seed=seed, with_forms=forms,
+    )  # fmt: skip
+    options = {
+        "baseline": baseline, "at": at, "at_loss": at_loss, "holdout": holdout, "forms": forms,
+        "resamples": resamples, "seed": seed, "allow_mixed_data": allow_mixed_data,
+    }  # fmt: skip
+    document = _document(df, options) | found.to_dict()
     written = _write_json(source, "fits.json", document)
     if as_json:
         typer.echo(json.dumps(document, indent=2))
         return
-    print_rows("Scaling laws", render.fit_rows(fits))
-    say(render.fit_notes(fits, df))
-    if fits.baseline is None:
-        say(["No multipliers: no variant is called prenorm or baseline. Name one: --baseline."])
-    if multipliers:
-        print_rows(f"Compute multipliers over {fits.baseline}", render.multiplier_rows(multipliers))
-    say([render.multiplier_verdict(m) for m in multipliers], bold=True)
-    say([render.refusal_verdict(v, r) for v, r in refusals.items()], bold=True)
-    say([render.printed_sentence(p) for p in printed])
-    say(render.multiplier_notes(multipliers))
-    if moved:
-        print_rows("How far the multipliers move", render.robustness_rows(moved), stack=False)
-        print_rows("Under floors of the loss", render.floor_rows(moved))
-        say(render.robustness_notes(moved))
-    if held:
-        print_rows("The largest sizes, predicted", render.holdout_rows(held))
-        say(render.holdout_notes(held))
+    _say_report(found, df)
     if written:
         say([f"Wrote {written}"])
+
+
+def _say_report(found, df) -> None:
+    from analysis import fit_report as words
+
+    print_rows("Scaling laws L = A C^-alpha", words.law_rows(found.fits))
+    say(words.law_notes(found.fits, df, found.practice))
+    if found.fits.baseline is None:
+        say(["No multipliers: no variant is called prenorm or baseline. Name one: --baseline."])
+    if found.multipliers:
+        title = f"Compute multipliers over {found.fits.baseline}"
+        print_rows(title, words.multiplier_rows(found))
+    say([words.multiplier_verdict(m) for m in found.multipliers], bold=True)
+    say([words.refusal_verdict(v, r) for v, r in found.refusals.items()], bold=True)
+    say([words.printed_sentence(p) for p in found.printed])
+    say(words.multiplier_notes(found.multipliers))
+    if found.robustness:
+        print_rows("How far they move", words.robustness_rows(found.robustness))
+        say(words.robustness_notes(found.robustness))
+    if found.forms:
+        print_rows("Laws and objectives", words.form_rows(found.forms))
+        say(words.form_notes(found.forms))
+    if found.holdout:
+        print_rows("The largest sizes, predicted", words.holdout_rows(found.holdout))
+        say(words.holdout_notes(found.holdout))
 
 
 def gap(
@@ -164,23 +172,6 @@ def _held_out(holdout: str | None) -> int:
     if kind != "largest" or not number.isdecimal() or not 1 <= int(number[:4]) <= 999:
         raise UserError(f"--holdout {holdout!r} must be largest:N, N sizes of each, as largest:2.")
     return int(number)
-
-
-def _multipliers(df, fits, at):
-    """A variant that cannot be compared does not keep the others from being reported."""
-    from analysis import Refusal, multiplier
-
-    done, refusals = [], {}
-    if fits.baseline is None:
-        return done, refusals
-    for variant in fits.laws:
-        if variant == fits.baseline:
-            continue
-        try:
-            done.append(multiplier(df, variant, baseline=fits.baseline, at=at))
-        except Refusal as e:
-            refusals[variant] = e
-    return done, refusals
 
 
 def _document(df, options: dict) -> dict:

@@ -1,7 +1,11 @@
 """Tables, sentences and labels that the commands on finished runs share."""
 
 import json
+import re
 from pathlib import Path
+
+# "1.24x [1.19, 1.29]", and no name that has a bracket in it
+_WITH_INTERVAL = re.compile(r"([-+]?\d\S*|inf\S*) (\[\S+, \S+\])")
 
 
 def labels_of(source: str) -> dict[str, str]:
@@ -22,16 +26,21 @@ def labels_of(source: str) -> dict[str, str]:
         return {}
 
 
-def print_rows(title: str, rows: list[dict[str, str]], stack: bool = True) -> None:
-    """A table. Stacked, an interval goes below its value: four columns of them fit the width."""
+def print_rows(title: str, rows: list[dict[str, str]]) -> None:
+    """A table, labels first. Where it would be too wide, intervals go below their values."""
     from scaling.console import make_console, make_table
 
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    console, names = make_console(), list(dict.fromkeys(name for row in rows for name in row))
+    widths = [max(len(row.get(name, "-")) for row in [*rows, {name: name}]) for name in names]
+    stack = sum(widths) + 2 * (len(names) - 1) > console.width
     table = make_table(title, {name: "right" if i else "left" for i, name in enumerate(names)})
     for row in rows:
-        cells = [row.get(name, "-") for name in names]
-        table.add_row(*(cell.replace(" [", "\n[") if stack else cell for cell in cells))
-    make_console().print(table, markup=False)
+        label, *cells = (row.get(name, "-") for name in names)
+        for i, cell in enumerate(cells):
+            if stack and (found := _WITH_INTERVAL.fullmatch(cell)):
+                cells[i] = "\n".join(found.groups())
+        table.add_row(label, *cells)
+    console.print(table, markup=False)
 
 
 def say(sentences: list[str], bold: bool = False) -> None:

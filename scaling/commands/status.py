@@ -65,5 +65,5 @@ def _show_losses(run: Path, level: float = 0.95) -> None:
         say([str(reason)])
         return
     rows = differences(df, baseline, level)
-    print_rows("", render.difference_rows(rows, baseline), stack=False)
+    print_rows("", render.difference_rows(rows, baseline))
     say(render.difference_notes(rows, df, baseline, level))

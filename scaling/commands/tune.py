@@ -89,7 +89,7 @@ def tune(
     if any(more.values()):
         say([f"After {rounds} rounds some best rate still lies at an end; --rounds allows more."])
     found, best = tuned(loaded, sweeps)
-    print_rows("Best rates", _best_rows(best), stack=False)
+    print_rows("Best rates", _best_rows(best))
     say(_notes(loaded, chosen, best))
     path = ladder or root / "ladder.yaml"
     write_ladder(path, found, f"scaling tune {study}", list(dict.fromkeys(v for _, v in targets)))

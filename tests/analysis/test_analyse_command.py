@@ -12,8 +12,8 @@ import typer
 from made_up_studies import study
 from typer.testing import CliRunner
 
-from analysis import Refusal, fit, gap, load, multiplier, render
-from scaling.commands import analyse
+from analysis import Refusal, fit, fit_report, gap, load, multiplier, render
+from scaling.commands import analyse, report
 from scaling.errors import UserError
 
 THREE = {"prenorm": 1.0, "attnres_block": 1.2, "attnres_full": 1.3}
@@ -44,18 +44,29 @@ def run(tmp_path):
     return tmp_path
 
 
-def test_fit_prints_values_intervals_and_what_they_are(invoke):
+def test_table2_is_a_report_of_one_screen(invoke):
     out = invoke("fit", "attnres_table2")
-    assert "1.8863" in out and "[1.8762, 1.8964]" in out
-    assert "FLOP convention: 6nd + attention" in out
-    assert "5 sizes, 1 seed a size, 20 runs" in out
+    lines = out.splitlines()
+    assert len(lines) <= 50 and max(map(len, lines)) <= 100
+    assert "1.8863 [1.8762, 1.8964]" in out
     text = " ".join(out.split())
-    assert "1.23x [1.18, 1.28] the compute" in text
-    assert "1.22 1.21 1.21 1.22 1.31" in text
-    assert "give 1.25x at 5.6 PFsd; their rounding alone spans 1.20 to 1.31" in text
-    assert "attnres_block 1.21 to 1.24 1.24x 1.31x" in text
-    assert "attnres_block 1.27x 1.30x 1.33x 1.29x 1.35x" in text  # what moves it
+    assert "FLOP convention: 6nd + attention" in text
+    assert "5 sizes, 1 seed a size, 20 runs" in text
+    assert "prenorm needs 1.23x [1.18, 1.28] the compute" in text
+    assert "1.22 1.21 1.21 1.22 1.31" in text  # four of five sizes
+    assert "1.25x at 5.6 PFsd; rounding alone spans 1.20 to 1.31" in text
+    assert "1.27x [1.18, 1.37]" in text and "less a size" in text  # what moves it
+    assert "do not tell it from zero" in text and "Learning rates: how they" in text
+
+
+def test_other_laws_are_shown_when_asked_for(invoke, run):
+    out = invoke("fit", run, "--forms", "--at-loss", "1.8")
+    assert "Laws and objectives" in out and "A C^-alpha, Huber" in out
     assert max(map(len, out.splitlines())) <= 100
+    written = json.loads((run / "fits.json").read_text())
+    assert len(written["forms"]) == 3 * 4
+    assert written["multipliers"]["attnres_full"]["at_loss"] == pytest.approx(1.8)
+    assert written["bootstrap"]["attnres_full"]["n_resamples"] == 10_000
 
 
 def test_held_out_sizes_are_predicted(invoke, run):
@@ -110,13 +121,24 @@ def test_fit_reports_the_others_when_one_variant_cannot_be_compared(invoke, tmp_
 def test_fit_without_a_baseline_says_how_to_name_one(invoke, tmp_path):
     study({"a": 1.0, "b": 1.2}).to_csv(tmp_path / "x.csv")
     assert "--baseline" in invoke("fit", tmp_path / "x.csv")
-    assert "b is better than a" in invoke("fit", tmp_path / "x.csv", "--baseline", "a")
+    assert "b is better: a needs" in invoke("fit", tmp_path / "x.csv", "--baseline", "a")
 
 
 def test_gap_prints_the_verdict(invoke):
     out = " ".join(invoke("gap", "attnres_table2").split())
     assert "not separated at this budget: gap 0.0052 nats [-0.0001, 0.0105]" in out
     assert "keeps 81% [66, 100] of attnres_full's gain" in out
+
+
+def test_a_bracket_in_a_name_is_no_interval(capsys):
+    wide = dict.fromkeys((f"c{i}" for i in range(5)), "a wide cell")  # so that it is stacked
+    rows = [{"variant": "a [1, 2]", "size": "S [x, y]"} | wide | {"m": "1.24x [1.19, 1.29]"}]
+    report.print_rows("t", rows)
+    lines = capsys.readouterr().out.splitlines()
+    assert "a [1, 2]" in lines[2] and "S [x, y]" in lines[2] and lines[2].endswith("1.24x")
+    assert lines[3].split() == ["[1.19,", "1.29]"]
+    report.print_rows("t", [{"variant": "a", "m": "1.24x [1.19, 1.29]"}])
+    assert "1.24x [1.19, 1.29]" in capsys.readouterr().out  # on one line where it fits
 
 
 def test_plot_writes_and_prints_paths(invoke, run, tmp_path):
@@ -143,14 +165,14 @@ def has_interval_or_none(sentence: str) -> bool:
 @pytest.mark.parametrize(
     ("m", "noise", "words"),
     [
-        (1.3, 0.0005, "x is better than prenorm, which would need"),
-        (0.7, 0.0005, "x is worse than prenorm"),
+        (1.3, 0.0005, "x is better: prenorm needs"),
+        (0.7, 0.0005, "x is worse: prenorm needs"),
         (1.05, 0.01, "not separated at this budget: "),
     ],
 )
 def test_verdicts_never_give_a_bare_number(m, noise, words):
     e = noise * np.random.default_rng(6).normal(size=(2, 5, 1))
-    verdict = render.multiplier_verdict(multiplier(study({"prenorm": 1, "x": m}, noise=e), "x"))
+    verdict = fit_report.multiplier_verdict(multiplier(study({"prenorm": 1, "x": m}, noise=e), "x"))
     assert words in verdict
     assert has_interval_or_none(verdict)
     assert re.search(r"\dx \[", verdict)
@@ -158,7 +180,7 @@ def test_verdicts_never_give_a_bare_number(m, noise, words):
 
 def test_verdict_names_differing_exponents():
     df = study({"prenorm": 1, "x": 1.2}, alphas={"x": 0.08})
-    verdict = render.multiplier_verdict(multiplier(df, "x"))
+    verdict = fit_report.multiplier_verdict(multiplier(df, "x"))
     assert "exponents differ" in verdict and has_interval_or_none(verdict)
 
 

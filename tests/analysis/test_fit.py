@@ -124,3 +124,18 @@ def test_refuses_a_table_that_was_not_loaded():
     with pytest.raises(Refusal, match=r"analysis\.load") as e:
         fit(study({"x": 1.0}).drop(columns="pflops_days"))
     assert e.value.code == "not-loaded"
+
+
+def test_a_new_size_is_less_certain_than_the_law():
+    """Textbook bands of a line in logs: 1/n + ... for the law, 1 + 1/n + ... for a point."""
+    noise = np.random.default_rng(0).normal(0, 0.003, (1, 6, 1))
+    df = study({"prenorm": 1.0}, noise=noise, compute=np.geomspace(0.5, 20, 6))
+    law = fit(df).laws["prenorm"]
+    x, y = np.log(df["pflops_days"].to_numpy()), np.log(df["loss"].to_numpy())
+    residual = y - np.polyval(np.polyfit(x, y, 1), x)
+    s2, at = residual @ residual / 4, np.log(50.0)
+    leverage = 1 / 6 + (at - x.mean()) ** 2 / ((x - x.mean()) ** 2).sum()
+    for new_size in (False, True):
+        value, low, high = law.predict(50.0, new_size)
+        half = t_quantile(0.95, 4) * np.sqrt(s2 * (leverage + new_size))
+        assert np.log([low / value, high / value]) == pytest.approx([-half, half])

@@ -61,3 +61,47 @@ def test_weights_that_are_equal_change_nothing():
     plain, weighted = optimum_law(C, optimum), optimum_law(C, optimum, np.full(6, 3.0))
     assert weighted.exponent.value == pytest.approx(plain.exponent.value)
     assert weighted.exponent.low == pytest.approx(plain.exponent.low)
+
+
+C = np.geomspace(1e17, 1e20, 4)
+OPTIMUM = 0.1 * C**0.5
+
+
+@pytest.mark.parametrize(
+    ("flops", "sizes", "loss", "code"),
+    [
+        (1e19, N, np.full(7, 2.5), "no-minimum"),
+        (1e19, N, 2.5 + 1e-15 * np.arange(7) ** 2, "no-minimum"),
+        (1e19, N, np.full(6, 2.5), "bad-shape"),
+        (1e19, [*N[:6], 0.0], np.full(7, 2.5), "not-finite"),
+        (float("nan"), N, np.full(7, 2.5), "not-finite"),
+        (1e19, 1e7 * (1 + 1e-9 * np.arange(7)), np.arange(7.0) ** 2, "too-few-points"),
+        (1e19, [], [], "too-few-points"),
+        (1e19, N, 2.5 - 0.1 * np.log(N) + 1e-8 * np.log(N) ** 2, "non-interior-minimum"),
+    ],
+)
+def test_points_that_have_no_parabola(flops, sizes, loss, code):
+    with pytest.raises(Refusal) as error:
+        profile(flops, sizes, loss)
+    assert error.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("flops", "optimum", "weights", "code"),
+    [
+        (C, OPTIMUM[:3], None, "bad-shape"),
+        (C, OPTIMUM, np.ones(3), "bad-shape"),
+        (C, np.full(4, 1e8), None, "no-range"),
+        (np.full(4, 1e18), OPTIMUM, None, "too-few-points"),
+        (C, [*OPTIMUM[:3], -1.0], None, "not-finite"),
+        (C, OPTIMUM, [1.0, 1.0, 1.0, 0.0], "bad-weights"),
+        (C, OPTIMUM, [1.0, 1.0, 1.0, -1.0], "bad-weights"),
+        (C, OPTIMUM, [1.0, 1.0, 1.0, float("nan")], "bad-weights"),
+        (C, OPTIMUM, [1.0, 1e-20, 1e-20, 1e-20], "bad-weights"),
+        (1e18 * 1.002 ** np.arange(4), C, None, "out-of-range"),
+    ],
+)
+def test_optima_that_have_no_law(flops, optimum, weights, code):
+    with pytest.raises(Refusal) as error:
+        optimum_law(flops, optimum, weights)
+    assert error.value.code == code

@@ -37,6 +37,10 @@ def test_what_is_far_away_or_diverged_has_no_say():
         (sweep(1e-4), "non-interior-minimum", "add smaller"),
         (sweep(1.0), "non-interior-minimum", "add larger"),
         ({1e-3: 2.0, 2e-3: float("inf"), 4e-3: 2.1}, "too-few-points", "has 2 learning rates"),
+        (dict.fromkeys(RATES, 2.0), "no-minimum", "one loss at all"),
+        ({1e-4: 3.0, 1e-3: 2.0 + 1e-15, 2e-3: 2.0, 4e-3: 2.0}, "no-minimum", "about 0.002"),
+        ({1e-3: 2.1, 2e-3: 2.0, 2e-3 * (1 + 1e-15): 2.1}, "no-minimum", "about 0.002"),
+        ({1e-3: 2.0, float("inf"): 2.0}, "not-positive", "not finite and above 0"),
     ],
 )
 def test_refusals(losses, code, say):
@@ -93,3 +97,21 @@ def test_the_interval_covers_the_truth():
 def test_too_few_points():
     with pytest.raises(Refusal, match="2 rates are given"):
         rate_law([1e6, 1e7], [1e8, 1e9], [1e-2, 1e-3])
+
+
+@pytest.mark.parametrize(
+    ("N", "D", "rates", "code"),
+    [
+        ([1e6, 1e7, 1e8], [1e8, 1e9], [1e-2, 1e-3, 1e-4], "bad-shape"),
+        ([1e6, 1e7, 1e8], [1e8, 1e9, 1e10], [1e-2, 1e-3, 0.0], "not-positive"),
+        ([1e6, 1e7, -1e8], [1e8, 1e9, 1e10], [1e-2, 1e-3, 1e-4], "not-positive"),
+        ([1e6, 1e7, 1e8], [1e8, float("nan"), 1e10], [1e-2, 1e-3, 1e-4], "not-positive"),
+        ([], [], [], "too-few-points"),
+        ([1e6, 1e6, 1e6], [1e8, 1e9, 1e10], [1e-2, 1e-3, 1e-4], "no-range"),
+        ([1e6, 1.00001e6, 1.00002e6], [1e8, 1e8, 1e8], [1e-2, 1e-3, 1e-4], "out-of-range"),
+    ],
+)
+def test_rates_that_have_no_law(N, D, rates, code):
+    with pytest.raises(Refusal) as error:
+        rate_law(N, D, rates)
+    assert error.value.code == code

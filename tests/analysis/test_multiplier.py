@@ -3,13 +3,17 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from delta import paired_standard_error
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_studies import study
 
 from analysis import Refusal, load, multiplier, robustness
+from analysis.bootstrap import bootstraps
 from analysis.coefficients import multiplier_from_coefficients
+from analysis.multiplier_curve import multiplier_curve, simultaneous
 from analysis.shift import separate_exponents_shift, shared_exponent_shift
+from analysis.stats import t_quantile
 
 
 @settings(max_examples=40, deadline=None)
@@ -237,3 +241,83 @@ def test_sizes_whose_absence_leaves_no_slope_are_not_left_out():
 def test_a_level_is_a_share(level):
     with pytest.raises(Refusal, match="between 0 and 1"):
         multiplier(load("attnres_table2"), "attnres_block", level=level)
+
+
+def test_at_equal_loss_it_is_the_same_shift():
+    """C_base / C_variant at the loss that the variant has at `at`; intervals by moving points."""
+    noise = np.random.default_rng(1).normal(0, 0.003, (2, 5, 1))
+    df = study({"prenorm": 1, "x": 1.2}, noise=noise, alphas={"prenorm": 0.05, "x": 0.06})
+    at_compute = multiplier(df, "x", at=3.0)
+    at_loss = multiplier(df, "x", at_loss=at_compute.at_loss)
+    assert at_loss.at == pytest.approx(3.0)
+    assert at_loss.separate.value == pytest.approx(at_compute.separate.value, rel=1e-9)
+
+    x = np.log(np.geomspace(0.5, 8, 5))
+    y = np.log([df[df["variant"] == v]["loss"].to_numpy() for v in ("prenorm", "x")])
+
+    def ln_m(y, loss=at_compute.at_loss):
+        b, v = (np.polyfit(x, row, 1) for row in y)
+        return (np.log(loss) - b[1]) / b[0] - (np.log(loss) - v[1]) / v[0]
+
+    residuals = y - [np.polyval(np.polyfit(x, row, 1), x) for row in y]
+    half = t_quantile(0.95, 3) * paired_standard_error(ln_m, y, residuals, 3)
+    found = at_loss.separate
+    assert np.log(found.high / found.low) / 2 == pytest.approx(half, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options, say",
+    [
+        ({"at": 1.0, "at_loss": 2.0}, "not both"),
+        ({"at_loss": 0.0}, "nats above 0"),
+        ({"at_loss": float("nan")}, "nats above 0"),
+    ],
+)
+def test_what_it_cannot_be_asked(options, say):
+    with pytest.raises(Refusal, match=say):
+        multiplier(study({"prenorm": 1, "x": 1.2}), "x", **options)
+
+
+def crossing_study(noise=0.0005, alpha=0.08):
+    e = np.random.default_rng(0).normal(0, noise, (2, 5, 1))
+    alphas = {"prenorm": 0.05, "x": alpha}  # at C = 1 they are equal
+    return study({"prenorm": 1, "x": 1}, alphas=alphas, compute=np.geomspace(0.1, 10, 5), noise=e)
+
+
+def test_curves_that_cross_have_no_single_multiplier():
+    df = crossing_study()
+    with pytest.raises(Refusal, match=r"cross at .* there is no single one") as error:
+        multiplier(df, "x")
+    assert error.value.code == "curves-cross"
+    m = multiplier(df, "x", at=10.0)
+    assert m.crosses_at == pytest.approx(1.0, rel=0.2)
+    assert m.separable and m.separate.low > 1 > multiplier(df, "x", at=0.1).separate.high
+    assert simultaneous(df, [m]) == {} and bootstraps(df, [m]) == {}
+
+
+def test_a_crossing_that_noise_could_have_made_is_none():
+    assert multiplier(crossing_study(0.003, alpha=0.051), "x").crosses_at is None
+
+
+def test_the_curve_of_the_multiplier():
+    df = crossing_study()
+    curve = multiplier_curve(df, "x", n_points=21)
+    assert curve["pflops_days"].iloc[[0, -1]].tolist() == pytest.approx([0.1, 10.0])
+    for row in curve.iloc[[0, 7, 20]].itertuples():
+        m = multiplier(df, "x", at=row.pflops_days).separate
+        assert (row.multiplier, row.low, row.high) == pytest.approx((m.value, m.low, m.high))
+    best, worst = (f(df[df["variant"] == "prenorm"]["loss"]) for f in (min, max))
+    loss = curve["pflops_days"] ** -0.08 * 1.9
+    clear = (np.abs(loss - best) > 0.01) & (np.abs(loss - worst) > 0.01)
+    assert (curve["inside"] == loss.between(best, worst))[clear].all()
+    assert not curve["inside"].iloc[-1] and curve["inside"].iloc[10]
+
+
+def test_several_at_once_are_wider():
+    noise = np.random.default_rng(1).normal(0, 0.003, (3, 5, 1))
+    df = study({"prenorm": 1, "x": 1.2, "z": 1.3}, noise=noise)
+    found = [multiplier(df, v) for v in ("x", "z")]
+    together = simultaneous(df, found)
+    assert together["x"] == multiplier(df, "x", level=0.975).shared
+    assert together["x"].low < found[0].shared.low < found[0].shared.high < together["x"].high
+    assert simultaneous(df, found[:1])["x"] == found[0].shared

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from made_up_studies import study
 
-from analysis import multiplier
+from analysis import multiplier, plan
 from analysis.errors import Refusal
 from analysis.plan import Noise, designs, expect, noise_of
 
@@ -78,6 +78,23 @@ def test_refusals():
         designs(dict(list(COMPUTE.items())[:2]), 2)
     with pytest.raises(Refusal, match="multiplier is 0"):
         expect(COMPUTE, 2, 1, NOISE, multiplier=0.0)
+    with pytest.raises(Refusal, match="0 seeds"):
+        expect(COMPUTE, 2, 0, NOISE)
+    flat = study({"prenorm": 1.0, "hc": 1.2}, compute=np.full(5, 2.0))
+    with pytest.raises(Refusal, match="same compute"):
+        noise_of(flat)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"multiplier": m} for m in (1e300, 0.0, -1.0, float("nan"), 1e-3)]
+    + [{"budget": b} for b in (float("nan"), -1.0, 0.0)],
+)
+def test_absurd_options_are_refused_before_anything_is_simulated(option, monkeypatch):
+    monkeypatch.setattr(plan, "expect", None)
+    with pytest.raises(Refusal, match=f"The {next(iter(option))} is") as error:
+        designs(COMPUTE, 2, noise=NOISE, **option)
+    assert error.value.code == "bad-option"
 
 
 def test_the_command(tmp_path):

@@ -158,3 +158,32 @@ def test_variants_differ_in_colour_and_marker():
     looks = look(list("abcdefg"), "c")
     assert looks["c"]["color"] == "#000000"
     assert len({(v["color"], v["marker"]) for v in looks.values()}) == 7
+
+
+def test_names_are_shown_as_they_are(noisy, tmp_path):
+    """With dollars, which would be mathematics, and with an underscore, which would be hidden."""
+    new = {"attnres_full": "_x", "attnres_block": "a$b$"}
+    df = noisy.assign(variant=noisy["variant"].replace(new))
+    figure = analysis.loss_vs_compute(df)
+    labels = [t.get_text() for t in figure.axes[0].get_legend().get_texts()]
+    assert [label.partition(":")[0] for label in labels] == ["prenorm", r"a\$b\$", "_x"]
+    curves = df.assign(step=df["seed"], tokens=1 + df["seed"])
+    figures = {"multipliers": analysis.multipliers_by_size(df), "curves": plots.loss_curves(curves)}
+    for name, figure in figures.items():
+        svg = save(figure, tmp_path, name)[1].read_text()
+        assert ">a$b$<" in svg and ">_x<" in svg
+    title = analysis.gap_by_size(df, full="_x", block="a$b$").axes[0].get_title()
+    assert title.startswith(r"a\$b\$ - _x")
+
+
+def test_losses_that_are_all_the_same(noisy):
+    """No warning: of equal limits, or of a division by zero."""
+    df = noisy.assign(loss=2.0)
+    for figure in (
+        analysis.loss_vs_compute(df),
+        analysis.gap_by_size(df),
+        plots.loss_curves(df.assign(step=0, tokens=0)),
+    ):
+        low, high = figure.axes[0].get_ylim()
+        assert low < high
+        figure.canvas.draw()

@@ -135,9 +135,12 @@ def test_porian_tuned_exponent(porian):
 
 def test_porian_curves_cross_so_no_single_multiplier_is_claimed(porian):
     df = load(porian[porian["variant"].isin([TUNED, COSINE])])
-    m = multiplier(df, TUNED, baseline=COSINE)
+    with pytest.raises(Refusal, match="no single one") as error:
+        multiplier(df, TUNED, baseline=COSINE)
+    assert error.value.code == "curves-cross"
+    m = multiplier(df, TUNED, baseline=COSINE, at=float(df["pflops_days"].max()))
     assert not m.exponent_difference.contains(0)
-    assert not m.separable
+    assert 4e17 < m.crosses_at * 8.64e19 < 2.6e19  # 1.05x and 0.48x, point against point
     assert m.by_size[0].value > 1 > m.by_size[-1].value
     assert m.separate.high < 1  # at the largest budget, where the tuned schedule has lost
 

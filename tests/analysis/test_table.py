@@ -1,3 +1,4 @@
+import csv as csv_module
 import os
 import pickle
 
@@ -5,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import Refusal, load
+from analysis import Refusal, load, numbers, reading
+from analysis.cells import pair
 from analysis.table import FLOP_PER_PFLOPS_DAY, baseline
 
 ROWS = "variant,size,loss,pflops_days\nprenorm,a,1.9,0.5\nprenorm,b,1.8,1\nprenorm,c,1.7,2\n"
@@ -214,6 +216,13 @@ def test_missing_columns_are_named_with_those_found(csv, header, wanted):
         ("variant,loss,loss\nx,1,2\n", "repeated-columns"),
         ("variant,loss,train_flops\nx,1.9\n", "ragged-row"),
         ("variant,loss,train_flops\n,1.9,1e19\n", "missing-value"),
+        ("variant,loss,train_flops\n#1,1.9,1e19\n", "comment-or-row"),
+        ("variant,loss,train_flops\nx,1.9,1e19\n # x,1.8,2e19\n", "comment-or-row"),
+        ('variant,loss,train_flops\nx,1.9,1e19\nx,1.8,"2e19\nx,1.7,4e19\n', "unreadable"),
+        (
+            f"variant,loss,train_flops\nx{'y' * csv_module.field_size_limit()},1,1e19\n",
+            "unreadable",
+        ),
         ("\0\0", "unreadable"),
     ],
 )
@@ -305,3 +314,78 @@ def test_a_size_whose_seeds_differ_in_compute_is_refused(csv):
 
 def test_underscores_are_no_digits(csv):
     assert refused(csv("variant,loss,train_flops\nx,3_1,1e19\n")).code == "not-a-number"
+
+
+def test_comments_below_the_header_and_names_with_a_hash(csv):
+    first, *rows = ROWS.splitlines()
+    noted = "\n".join([first, "# by hand", *rows, "#, twice", ""])
+    assert load(csv(noted)).equals(load(csv(ROWS)))
+    assert load(csv(ROWS.replace("prenorm", '"#1"')))["variant"].tolist() == ["#1"] * 3
+    held = 'variant,note,loss,train_flops\nx,"a\n# b",1.9,1e19\ny,c,1.8,1e19\n'
+    assert load(csv(held))["note"].tolist() == ["a# b", "c"]
+
+
+def test_an_open_quote_or_a_long_cell_is_named_by_line(csv):
+    assert "line 3" in str(refused(csv(ROWS.replace("prenorm,b", 'prenorm,"b'))))
+    long = ROWS.replace("1.8", "1" * (csv_module.field_size_limit() + 1))
+    assert "Line 3" in str(refused(csv(long))) and "field limit" in str(refused(csv(long)))
+
+
+def test_a_plain_file_is_read_without_a_loop_over_rows(csv, monkeypatch):
+    """And to the same table as by the loops, which know quotes and find the line at fault."""
+    quoted = load(csv(ROWS.replace("prenorm", '"prenorm"')))
+    monkeypatch.setattr(numbers, "_number", None)
+    only_header = lambda path, lines, delimiter: iter([(1, lines[0].split(delimiter))])  # noqa: E731
+    monkeypatch.setattr(reading, "_rows", only_header)
+    pd.testing.assert_frame_equal(load(csv(ROWS)), quoted)
+
+
+def test_pairs_of_seeds_in_any_order():
+    rows = [("a", "S", 0, 1.0), ("a", "S", 1, 2.0), ("b", "S", 2, 3.0), ("b", "S", 1, 4.0)]
+    rows += [("a", "T", 0, 1.5), ("b", "T", 9, 1.6), ("b", "U", 0, 1.7)]
+    df = pd.DataFrame(rows, columns=["variant", "size", "seed", "loss"])
+    df["pflops_days"] = df["size"].map({"S": 2.0, "T": 1.0, "U": 3.0})
+    pairs = pair(df, ["a", "b"])
+    assert (pairs.sizes, pairs.dropped) == (("T", "S"), ("U",))
+    assert (pairs.n_seeds, pairs.seeds_paired) == ((1, 1), (False, True))
+    assert {v: [x.tolist() for x in of] for v, of in pairs.losses.items()} == {
+        "a": [[1.5], [2.0]],
+        "b": [[1.6], [4.0]],
+    }
+    assert pair(df, ["a", "nobody"]).sizes == ()
+
+
+class TestDataFrames:
+    def table(self, **columns):
+        given = {"variant": ["x", "y"], "loss": [1.9, 1.8], "train_flops": [1e19, 1e19]}
+        return pd.DataFrame(given | columns)
+
+    def test_names_of_columns_that_are_no_text(self):
+        error = refused(self.table().rename(columns={"loss": 7}))
+        assert error.code == "column-names" and "'7'" in str(error)
+
+    def test_repeated_columns(self):
+        assert refused(pd.concat([self.table()] * 2, axis=1)).code == "repeated-columns"
+
+    @pytest.mark.parametrize("missing", [None, np.nan, pd.NA, "", " "])
+    def test_a_variant_without_a_name(self, missing):
+        error = refused(self.table(variant=pd.Series(["x", missing], dtype=object)))
+        assert error.code == "missing-value" and "Row 1: `variant` is empty" in str(error)
+
+    @pytest.mark.parametrize("missing", [None, pd.NA])
+    def test_a_missing_loss(self, missing):
+        error = refused(self.table(loss=pd.Series([1.9, missing], dtype=object)))
+        assert error.code == "missing-value" and "Row 1: `loss`" in str(error)
+
+    def test_missing_words_are_blank(self):
+        df = load(self.table(status=["done", None], flops_convention=[None, None]))
+        assert df.attrs["excluded"] == {"(blank)": 1}
+        assert df.attrs["flops_convention"] is None
+
+    def test_seeds_of_words_and_numbers(self):
+        df = load(self.table(variant=["x", "x"], size=["S", "S"], seed=pd.Series(["b", 1])))
+        assert df["seed"].tolist() == ["1", "b"]
+
+
+def test_computes_that_are_beyond_a_ratio(csv):
+    assert len(load(csv("variant,loss,pflops_days\nx,1.9,1e-310\nx,1.8,1\n"))) == 2

@@ -1,4 +1,4 @@
-"""Sweeps of the learning rate: what is trained next, what is written, and what results say of it."""
+"""Sweeps of the learning rate: what is trained next, what is written, what results say of it."""
 
 import math
 

@@ -1,0 +1,254 @@
+"""`scaling fit` in words: rows of tables, and sentences; nothing without its interval."""
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from analysis.coefficients import Printed
+from analysis.errors import Refusal, listed
+from analysis.fit import Fits
+from analysis.forms import Form
+from analysis.holdout import Holdout
+from analysis.multiplier import Multiplier
+from analysis.practice import Practice
+from analysis.render import convention, exclusions, number, seeds_in_words
+from analysis.report import Report
+from analysis.robustness import Robustness
+from analysis.stats import Estimate
+
+_PRACTICES = {
+    "every variant": "each variant's from a sweep of its own",
+    "baseline alone": "from sweeps of the baseline alone, which favours it",
+    "none": "not from a sweep",
+    "mixed": "some from the variant's own sweep, some from the baseline's or none (fits.json)",
+    "not stated": "how they were chosen is not stated",
+}
+
+
+def law_rows(fits: Fits) -> list[dict[str, str]]:
+    """One row a variant: coefficients and the loss at the reference compute."""
+    return [
+        {
+            "variant": law.variant + (" (baseline)" if law.variant == fits.baseline else ""),
+            "A": number(law.A, 4),
+            "alpha": number(law.alpha, 4),
+            f"loss at {fits.at:.3g} PFsd": number(law.loss_at, 4),
+        }
+        for law in fits.laws.values()
+    ]
+
+
+def law_notes(fits: Fits, df: pd.DataFrame, practice: Practice) -> list[str]:
+    """Form, convention, data, learning rates and interval in one paragraph."""
+    seeds = df.groupby(["variant", "size"])["seed"].nunique()
+    shared = f" One for all variants: {number(fits.shared.alpha, 4)}." if fits.shared else ""
+    sentences = [
+        "L in nats, C in PFLOP/s-days (PFsd, 8.64e19 FLOP).",
+        convention(fits.flops_convention),
+        f"{df['size'].nunique()} sizes, {seeds_in_words(seeds)} a size, {len(df)} runs.",
+        f"Learning rates: {_PRACTICES[practice.name]}.",
+        f"Brackets: {fits.level:.0%} t intervals over size means; lack of fit is in them.{shared}",
+        *exclusions(df),
+    ]
+    return [" ".join(sentences)]
+
+
+def multiplier_rows(report: Report) -> list[dict[str, str]]:
+    """One row a variant: one exponent, the same jointly over variants, own exponents, by size."""
+    several = len(report.multipliers) > 1
+    return [
+        {
+            "variant": m.variant,
+            "one exponent": "curves cross" if m.crosses_at else number(m.shared, unit="x"),
+            **({"all at once": _estimate(report.together.get(m.variant))} if several else {}),
+            "own exponents": number(m.separate, unit="x"),
+            "by size": " ".join(f"{s.value:.2f}" for s in m.by_size),
+        }
+        for m in report.multipliers
+    ]
+
+
+def multiplier_verdict(m: Multiplier) -> str:
+    """One sentence: who is better and by how much compute, or that the data cannot tell."""
+    there = f"at {m.at:.3g} PFsd it is {number(m.separate, unit='x')}"
+    if m.crosses_at:
+        return (
+            f"{m.variant} and {m.baseline} cross at {m.crosses_at:.3g} PFsd, so that no single "
+            f"multiplier holds: {there}."
+        )
+    value = number(m.shared, unit="x")
+    if not m.separable:
+        verdict = f"{m.variant} and {m.baseline}: not separated at this budget: {value}."
+    elif m.shared.value > 1:
+        verdict = f"{m.variant} is better: {m.baseline} needs {value} the compute for its loss."
+    else:
+        verdict = f"{m.variant} is worse: {m.baseline} needs {value} the compute for its loss."
+    if not m.exponent_difference.contains(0):
+        verdict += (
+            f" The exponents differ ({number(m.exponent_difference, 4)}), so no single "
+            f"multiplier holds: {there}."
+        )
+    return verdict
+
+
+def refusal_verdict(variant: str, refusal: Refusal) -> str:
+    """Why there is no multiplier."""
+    return f"{variant}: no multiplier ({refusal.code}). {refusal}"
+
+
+def printed_sentence(p: Printed) -> str:
+    """What a paper's own coefficients give."""
+    return (
+        f"{p.variant} as printed ({p.source}): {p.value:.2f}x at {p.at:g} PFsd; rounding alone "
+        f"spans {p.low:.2f} to {p.high:.2f}."
+    )
+
+
+def multiplier_notes(multipliers: list[Multiplier]) -> list[str]:
+    """The interval, and what the comparisons left out or extrapolated."""
+    if not multipliers:
+        return []
+    computes = sorted({f"{m.at:.3g}" for m in multipliers}, key=float)
+    sentences = [
+        "Paired by size: what both runs of a size share cancels.",
+        *(
+            ["All at once: the intervals hold jointly (Bonferroni)."]
+            if len(multipliers) > 1
+            else []
+        ),
+        f"Own exponents: at {' to '.join(computes[:: max(len(computes) - 1, 1)])} PFsd.",
+        "By size: at the baseline's slope; the last is what one size alone would say.",
+        "FLOPs only, not wall-clock.",
+    ]
+    beyond = [m.variant for m in multipliers if m.extrapolates]
+    if beyond:
+        (first,) = [m.extrapolation for m in multipliers if m.variant == beyond[0]]
+        others = f"; likewise {', '.join(beyond[1:])}" if beyond[1:] else ""
+        sentences.append(f"Extrapolates: {first}{others}.")
+    for m in multipliers:
+        if m.dropped_sizes:
+            sentences.append(
+                f"{m.variant}: {len(m.dropped_sizes)} sizes not run for both were dropped "
+                f"({listed(m.dropped_sizes)})."
+            )
+        if not m.seeds_paired:
+            sentences.append(
+                f"{m.variant}: some sizes share no seed with {m.baseline}; all were averaged."
+            )
+    return [" ".join(sentences)]
+
+
+def robustness_rows(found: list[Robustness]) -> list[dict[str, str]]:
+    """One row a variant: without a size, by Huber, under floors, by the clock."""
+    clock = any(r.wall_clock for r in found)
+    return [
+        {
+            "variant": r.variant,
+            "less a size": _range(r.left_out.values()),
+            "Huber": _estimate(r.huber),
+            **{
+                "E shared" if f.floor == "shared" else f"E {f.floor}": _estimate(f.multiplier)
+                for f in r.floors
+                if f.floor != "0"  # own exponents, of the table above
+            },
+            **({"by the clock": _estimate(r.wall_clock)} if clock else {}),
+        }
+        for r in found
+    ]
+
+
+def _estimate(multiplier: Estimate | None) -> str:
+    return number(multiplier, unit="x") if multiplier else "-"
+
+
+def _range(values: Iterable[float]) -> str:
+    values = list(values)
+    return f"{min(values):.2f} to {max(values):.2f}" if values else "-"
+
+
+def robustness_notes(found: list[Robustness]) -> list[str]:
+    """What the columns are, and why some are empty."""
+    if not found:
+        return []
+    sentences = [
+        "Less a size: each left out in turn. Huber: one exponent, delta 1e-3 in ln L. E: floors in "
+        "nats, own exponents; shared: over all floors that the two curves allow.",
+    ]
+    if any(r.wall_clock for r in found):
+        sentences.append("By the clock: in seconds on the hardware of the runs.")
+    floors = [f"{r.variant} {number(r.floor, 2)}" for r in found if r.floor]
+    if floors:
+        undecided = (
+            " Zero is not excluded." if any(r.floor.low == 0 for r in found if r.floor) else ""
+        )
+        sentences.append(f"A floor that both share: {', '.join(floors)} nats.{undecided}")
+    refused: dict[str, list[str]] = {}
+    for r in found:
+        for f in r.floors:
+            if f.refused:
+                refused.setdefault(f"E {f.floor}: {f.refused}", []).append(r.variant)
+    for reason, variants in refused.items():
+        whose = "" if len(variants) == len(found) else f" ({', '.join(variants)})"
+        sentences.append(reason + whose)
+    return [" ".join(sentences)]
+
+
+def form_rows(found: list[Form]) -> list[dict[str, str]]:
+    """One row a law of a variant."""
+    return [
+        {
+            "variant": f.variant,
+            "law": f.form,
+            "E": _plain(f.E, ".3f"),
+            "alpha": _plain(f.alpha, ".4f"),
+            "beta": _plain(f.beta, ".4f"),
+            "rmse": _plain(f.rmse, ".5f"),
+            "AICc": _plain(f.aicc, ".1f"),
+            "largest": _plain(f.largest, "+.2%"),
+        }
+        for f in found
+        if f.refused is None
+    ]
+
+
+def _plain(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def form_notes(found: list[Form]) -> list[str]:
+    """What the columns are, and which laws there are not."""
+    if not found:
+        return []
+    notes = [
+        "rmse: of ln L. AICc: of log least squares, comparable within a variant; empty where the "
+        "points are too few for it. Largest: error on the largest size, predicted from the others."
+    ]
+    return notes + [f"{f.variant}, {f.form}: {f.refused}" for f in found if f.refused]
+
+
+def holdout_rows(h: Holdout) -> list[dict[str, str]]:
+    """One row a held-out point: measured loss, and each predictor's error."""
+    return [
+        {
+            "variant": p.variant,
+            "size": p.size,
+            "PFsd": f"{p.pflops_days:.3g}",
+            "loss": f"{p.measured:.4f}",
+            **{
+                name: f"{p.errors[name]:+.2%}" if name in p.errors else "-" for name in h.predictors
+            },
+        }
+        for p in h.predictions
+    ]
+
+
+def holdout_notes(h: Holdout) -> list[str]:
+    """Mean errors, best first, and the laws that there were not."""
+    ranked = sorted(h.mean_error.items(), key=lambda item: item[1])
+    notes = [
+        f"Laws fitted without the {h.n_held_out} largest sizes ({h.n_fitted} are left). Mean "
+        f"absolute error over the {h.n_compared} points that all predict: "
+        + ", ".join(f"{name} {error:.2%}" for name, error in ranked)
+        + "."
+    ]
+    return notes + [f"{name}: {reason}" for name, reason in h.refusals.items()]

@@ -1,0 +1,107 @@
+"""A multiplier under a floor of the loss, with its paired interval."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.errors import Refusal
+from analysis.floor import Curves, FloorFits, FloorLaw, fit_floors
+from analysis.floor_profile import floor_interval, require_identified
+from analysis.stats import Estimate, t_interval
+
+N_FLOORS = 9  # of an unknown floor's interval
+
+
+def under_pinned_floor(
+    curves: Curves, base: str, variant: str, E: float, at: float, level: float = 0.95
+) -> Estimate:
+    """m at compute `at`, where L = E + A C^-alpha for both, each with its own exponent.
+
+    At E = 0 it is `analysis.shift.separate_exponents_shift`.
+
+    Args:
+      curves: of both, the same sizes in the same order.
+
+    Raises:
+      Refusal: those of `analysis.floor.fit_floors`, and of its multiplier.
+    """
+    pair = {name: curves[name] for name in (base, variant)}
+    return _multiplier(fit_floors(pair, E, at=at), pair, base, variant, at, level)
+
+
+def under_own_floors(
+    curves: Curves, base: str, variant: str, at: float, level: float = 0.95
+) -> Estimate:
+    """m at compute `at`, each curve with its own floor and exponent.
+
+    Raises:
+      Refusal: those of `under_pinned_floor`; "floor-unidentified"; "too-few-points": under four.
+    """
+    pair = {name: curves[name] for name in (base, variant)}
+    require_identified(pair, level)
+    return _multiplier(fit_floors(pair, "free", at=at), pair, base, variant, at, level)
+
+
+def _multiplier(
+    fits: FloorFits, curves: Curves, base: str, variant: str, at: float, level: float
+) -> Estimate:
+    """Delta method, with the covariance of two fits whose residuals at one size go together.
+
+    With R = A C^-alpha at `at` and z = E_variant + R_variant - E_base, ln m is
+    (ln R_base - ln z) / alpha_base.
+    """
+    m = fits.multiplier(base, variant, at)  # which refuses what has no answer
+    b, v = fits.laws[base], fits.laws[variant]
+    ln_m, z = math.log(m), v.E + v.reducible - b.E
+    residuals = np.array(
+        [np.log(L) - np.log(fits.laws[n].predict(C)) for n, (C, L) in curves.items()]
+    )
+    J_b, J_v = (_slopes(fits.laws[n], curves[n][0], fits.floor == "free") for n in (base, variant))
+    dof = J_b.shape[0] - J_b.shape[1]
+    noise = residuals @ residuals.T / dof
+    to_b, to_v = (np.linalg.solve(J.T @ J, J.T) for J in (J_b, J_v))
+    of_b = np.array([1, -ln_m, b.E / z])[: J_b.shape[1]] / b.alpha @ to_b
+    of_v = np.array([-v.reducible, 0, -v.E])[: J_v.shape[1]] / z / b.alpha @ to_v
+    variance = noise[0, 0] * of_b @ of_b + noise[1, 1] * of_v @ of_v
+    variance += 2 * noise[0, 1] * of_b @ of_v
+    return t_interval(ln_m, np.sqrt(max(variance, 0)), dof, level).exp()
+
+
+def _slopes(law: FloorLaw, C: np.ndarray, with_floor: bool) -> np.ndarray:
+    """[n_points, 2 or 3] of ln L in ln R, alpha and, where it was fitted, ln E."""
+    fitted = law.predict(C)
+    share = 1 - law.E / fitted
+    columns = [share, -share * np.log(np.asarray(C, float) / law.at)]
+    return np.stack([*columns, 1 - share] if with_floor else columns, axis=1)
+
+
+@dataclass(frozen=True)
+class UnknownFloor:
+    """One floor for both curves, and the multiplier that goes with it."""
+
+    E: Estimate  # nats, profile likelihood
+    multiplier: Estimate  # the hull of the intervals under all floors in E's interval
+
+
+def under_shared_floor(
+    curves: Curves, base: str, variant: str, at: float, level: float = 0.95
+) -> UnknownFloor:
+    """m at compute `at` if all that is known of the floor is what both curves say of it.
+
+    Raises:
+      Refusal: those of `analysis.floor.floor_interval`.
+    """
+    E = floor_interval({name: curves[name] for name in (base, variant)}, level=level)
+    best = under_pinned_floor(curves, base, variant, E.value, at, level)
+    low, high = best.low, best.high
+    for floor in np.linspace(E.low, E.high, N_FLOORS):
+        try:
+            found = under_pinned_floor(curves, base, variant, float(floor), at, level)
+        except Refusal as reason:
+            if reason.code not in ("below-floor", "out-of-range"):
+                raise
+            high = np.inf  # under this floor, no compute brings the baseline there
+        else:
+            low, high = min(low, found.low), max(high, found.high)
+    return UnknownFloor(E, Estimate(best.value, low, float(high), level))

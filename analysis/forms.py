@@ -1,0 +1,109 @@
+"""The same points under other laws and other objectives, side by side."""
+
+import math
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pandas as pd
+
+from analysis.cells import require_loaded, size_means
+from analysis.errors import Refusal
+from analysis.floor import Curves, Floor, FloorFits, fit_floors
+from analysis.floor_profile import require_identified
+from analysis.objectives import Huber, LeastAbsolute, LeastSquares, Objective
+from analysis.surface import fit_surface
+
+LAWS: dict[str, tuple[Floor, Objective]] = {
+    "A C^-alpha": (0.0, LeastSquares()),
+    "A C^-alpha, Huber": (0.0, Huber(1e-3)),
+    "A C^-alpha, absolute": (0.0, LeastAbsolute()),
+    "E + A C^-alpha": ("free", LeastSquares()),
+}
+ADDITIVE = "E + A N^-alpha + B D^-beta"
+
+
+@dataclass(frozen=True)
+class Form:
+    """One law fitted to one variant; None where it is refused, or has no such parameter."""
+
+    variant: str
+    form: str
+    E: float | None  # nats
+    alpha: float | None  # of compute; of parameters in L(N, D)
+    beta: float | None  # of tokens
+    rmse: float | None  # of ln L
+    aicc: float | None  # of log least squares; None also where there are too few points for it
+    largest: float | None  # relative error on the largest size, predicted from the others
+    refused: str | None
+
+    def to_dict(self) -> dict:
+        """Plain numbers and strings."""
+        return asdict(self)
+
+
+def forms(df: pd.DataFrame) -> list[Form]:
+    """Every variant under every form and objective that its points allow.
+
+    AICc = n ln(SSE / n) + 2 k + 2 k (k + 1) / (n - k - 1), with the variance among the k parameters
+    (Hurvich and Tsai 1989); it compares forms of log least squares on the same points, and five
+    points are too few for a law with a floor. L(N, D) is fitted to all runs by Huber's function.
+
+    Args:
+      df: from `analysis.load`; n_params_non_embedding and tokens are needed for L(N, D).
+    """
+    require_loaded(df)
+    found = []
+    for variant in df["variant"].unique():
+        means = size_means(df, variant)
+        C, L = np.exp(means["ln_compute"].to_numpy()), np.exp(means["ln_loss"].to_numpy())
+        for name, (floor, objective) in LAWS.items():
+            found.append(_of_compute(str(variant), name, (C, L), floor, objective))
+        found += _of_parameters_and_tokens(df[df["variant"] == variant], str(variant))
+    return found
+
+
+def _of_compute(variant, name, curve, floor: Floor, objective: Objective) -> Form:
+    curves: Curves = {variant: curve}
+    try:
+        fits = fit_floors(curves, floor, objective=objective)
+        if floor == "free":
+            require_identified(curves)
+    except Refusal as reason:
+        return Form(variant, name, *[None] * 6, str(reason))
+    law = fits.laws[variant]
+    E = law.E if isinstance(floor, str) else None
+    aicc = _aicc(fits) if isinstance(objective, LeastSquares) else None
+    largest = _largest(variant, curve, floor, objective)
+    return Form(variant, name, E, law.alpha, None, law.rmse, aicc, largest, None)
+
+
+def _aicc(fits: FloorFits) -> float | None:
+    k = len(fits.laws) * (2 if not isinstance(fits.floor, str) else 3) + 1
+    n = fits.dof + k - 1
+    sse = 2 * fits.convergence.objective
+    if n - k - 1 < 1 or sse == 0:
+        return None
+    return n * math.log(sse / n) + 2 * k + 2 * k * (k + 1) / (n - k - 1)
+
+
+def _largest(variant: str, curve, floor: Floor, objective: Objective) -> float | None:
+    C, L = curve
+    try:
+        fits = fit_floors({variant: (C[:-1], L[:-1])}, floor, objective=objective)
+    except Refusal:
+        return None
+    return float(fits.laws[variant].predict(C[-1]) / L[-1] - 1)
+
+
+def _of_parameters_and_tokens(runs: pd.DataFrame, variant: str) -> list[Form]:
+    """None where the runs do not say their parameters and tokens."""
+    columns = ["n_params_non_embedding", "tokens"]
+    if not set(columns) <= set(runs) or runs[columns].dtypes.astype(str).eq("object").any():
+        return []
+    try:
+        law = fit_surface(*(runs[c].to_numpy(float) for c in (*columns, "loss")))
+    except Refusal as reason:
+        return [Form(variant, ADDITIVE, *[None] * 6, str(reason))]
+    fitted = law.predict(*(runs[c].to_numpy(float) for c in columns))
+    rmse = float(np.sqrt(np.mean(np.log(fitted / runs["loss"]) ** 2)))
+    return [Form(variant, ADDITIVE, law.E, law.alpha, law.beta, rmse, None, None, None)]

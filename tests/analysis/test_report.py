@@ -1,0 +1,47 @@
+"""All that `scaling fit` computes, in one object."""
+
+import json
+
+import numpy as np
+import pytest
+from made_up_studies import study
+
+from analysis import load, multiplier
+from analysis.report import report
+
+
+def test_table2_as_a_reviewer_would_have_it():
+    found = report(load("attnres_table2"))
+    block = next(m for m in found.multipliers if m.variant == "attnres_block")
+    assert (round(block.shared.value, 2), round(block.shared.low, 2)) == (1.23, 1.18)
+    assert [round(s.value, 2) for s in block.by_size] == [1.22, 1.21, 1.21, 1.22, 1.31]
+    printed = {p.variant: p for p in found.printed}["attnres_block"]
+    assert (round(printed.low, 2), round(printed.high, 2)) == (1.20, 1.31)
+    together = found.together["attnres_block"]
+    assert together.low < block.shared.low and together.high > block.shared.high
+    assert found.bootstraps["attnres_block"].n_resamples == 10_000
+    assert found.forms == [] and found.holdout is None
+    json.dumps(found.to_dict())  # plain numbers
+
+
+def test_what_is_asked_for():
+    df = study({"prenorm": 1.0, "hc": 1.2}, noise=np.zeros((2, 5, 1)))
+    found = report(df, n_held_out=1, n_resamples=0, with_forms=True)
+    assert found.bootstraps == {} and found.holdout.n_held_out == 1 and found.forms
+    at = report(df, at_loss=1.8, n_resamples=0).multipliers[0]
+    assert at.at_loss == pytest.approx(1.8)
+    assert at.separate == multiplier(df, "hc", at_loss=1.8).separate
+
+
+def test_curves_that_cross_are_refused_and_at_one_compute_are_not():
+    alphas = {"prenorm": 0.05, "hc": 0.08, "mhc": 0.05}
+    noise = np.random.default_rng(0).normal(0, 2e-4, (3, 5, 1))
+    df = study(
+        dict.fromkeys(alphas, 1.0), alphas=alphas, compute=np.geomspace(0.1, 10, 5), noise=noise
+    )
+    found = report(df)
+    assert found.refusals["hc"].code == "curves-cross"
+    assert [m.variant for m in found.multipliers] == ["mhc"]
+    asked = report(df, at=5.0)
+    assert asked.refusals == {} and asked.multipliers[0].crosses_at == pytest.approx(1, rel=0.1)
+    assert "hc" not in asked.together and "hc" not in asked.bootstraps
