@@ -199,9 +199,9 @@ def form_rows(found: list[Form]) -> list[dict[str, str]]:
         {
             "variant": f.variant,
             "law": f.form,
-            "E": _plain(f.E, ".3f"),
-            "alpha": _plain(f.alpha, ".4f"),
-            "beta": _plain(f.beta, ".4f"),
+            "E": _parameter(f, "E", 3),
+            "alpha": _parameter(f, "alpha", 4),
+            "beta": _parameter(f, "beta", 4),
             "rmse": _plain(f.rmse, ".5f"),
             "AICc": _plain(f.aicc, ".1f"),
             "largest": _plain(f.largest, "+.2%"),
@@ -209,6 +209,11 @@ def form_rows(found: list[Form]) -> list[dict[str, str]]:
         for f in found
         if f.refused is None
     ]
+
+
+def _parameter(f: Form, name: str, digits: int) -> str:
+    interval = (f.intervals or {}).get(name)
+    return number(interval, digits) if interval else _plain(getattr(f, name), f".{digits}f")
 
 
 def _plain(value: float | None, form: str) -> str:

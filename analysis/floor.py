@@ -34,6 +34,13 @@ class FloorLaw:
         """Loss in nats."""
         return self.E + self.A * np.asarray(pflops_days, float) ** -self.alpha
 
+    def slopes(self, pflops_days: np.ndarray, with_floor: bool) -> np.ndarray:
+        """Of ln L in ln reducible, alpha and, if asked for, ln E. [n_points, 2 or 3]."""
+        C = np.asarray(pflops_days, float)
+        of_floor = self.E / self.predict(C)
+        columns = [1 - of_floor, (of_floor - 1) * np.log(C / self.at)]
+        return np.stack([*columns, of_floor] if with_floor else columns, axis=1)
+
     def compute(self, loss: float) -> float:
         """PFLOP/s-days at which the law has this loss; inf at or below its floor."""
         if loss <= self.E:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.errors import Refusal
-from analysis.floor import Curves, FloorFits, FloorLaw, fit_floors
+from analysis.floor import Curves, FloorFits, fit_floors
 from analysis.floor_profile import floor_interval, require_identified
 from analysis.stats import Estimate, t_interval
 
@@ -57,7 +57,7 @@ def _multiplier(
     residuals = np.array(
         [np.log(L) - np.log(fits.laws[n].predict(C)) for n, (C, L) in curves.items()]
     )
-    J_b, J_v = (_slopes(fits.laws[n], curves[n][0], fits.floor == "free") for n in (base, variant))
+    J_b, J_v = (fits.laws[n].slopes(curves[n][0], fits.floor == "free") for n in (base, variant))
     dof = J_b.shape[0] - J_b.shape[1]
     noise = residuals @ residuals.T / dof
     to_b, to_v = (np.linalg.solve(J.T @ J, J.T) for J in (J_b, J_v))
@@ -66,14 +66,6 @@ def _multiplier(
     variance = noise[0, 0] * of_b @ of_b + noise[1, 1] * of_v @ of_v
     variance += 2 * noise[0, 1] * of_b @ of_v
     return t_interval(ln_m, np.sqrt(max(variance, 0)), dof, level).exp()
-
-
-def _slopes(law: FloorLaw, C: np.ndarray, with_floor: bool) -> np.ndarray:
-    """[n_points, 2 or 3] of ln L in ln R, alpha and, where it was fitted, ln E."""
-    fitted = law.predict(C)
-    share = 1 - law.E / fitted
-    columns = [share, -share * np.log(np.asarray(C, float) / law.at)]
-    return np.stack([*columns, 1 - share] if with_floor else columns, axis=1)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 import numpy as np
 
 from analysis.errors import Refusal
-from analysis.floor import AT_LEAST, Curves, FloorFits, fit_floors
-from analysis.stats import Estimate, t_quantile
+from analysis.floor import AT_LEAST, Curves, FloorFits, FloorLaw, fit_floors
+from analysis.stats import Estimate, t_interval, t_quantile
 
 
 def floor_interval(curves: Curves, exponent: str = "own", level: float = 0.95) -> Estimate:
@@ -60,14 +60,29 @@ def _design_effect(curves: Curves, fits: FloorFits) -> float:
     return 1 + (k - 1) * max(0.0, float((together.sum() - k) / (k * (k - 1))))
 
 
-def require_identified(curves: Curves, level: float = 0.95) -> None:
-    """Refuses a floor of its own for a curve whose points do not tell it from zero.
+def exponent_interval(law: FloorLaw, curve, with_floor: bool, level: float = 0.95) -> Estimate:
+    """alpha of a law fitted to one curve by log least squares, as a delta-method t interval.
+
+    Args:
+      curve: (C in PFLOP/s-days, loss in nats).
+      with_floor: whether E was fitted too, which costs a degree of freedom.
+    """
+    C, loss = curve
+    J = law.slopes(C, with_floor)
+    residuals, dof = np.log(loss) - np.log(law.predict(C)), len(J) - J.shape[1]
+    variance = residuals @ residuals / dof * np.linalg.inv(J.T @ J)[1, 1]
+    return t_interval(law.alpha, np.sqrt(variance), dof, level)
+
+
+def require_identified(curves: Curves, level: float = 0.95) -> dict[str, Estimate]:
+    """The floor of each curve alone; refused where its points do not tell it from zero.
 
     Raises:
       Refusal: "floor-unidentified", and those of `analysis.floor.floor_interval`.
     """
+    found = {}
     for name, curve in curves.items():
-        E = floor_interval({name: curve}, level=level)
+        E = found[name] = floor_interval({name: curve}, level=level)
         if E.low == 0:
             raise Refusal(
                 "floor-unidentified",
@@ -75,3 +90,4 @@ def require_identified(curves: Curves, level: float = 0.95) -> None:
                 f"{len(curve[0])} sizes do not tell it from zero. Share it, pin it, or widen the "
                 "range of compute.",
             )
+    return found

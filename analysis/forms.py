@@ -9,8 +9,9 @@ import pandas as pd
 from analysis.cells import require_loaded, size_means
 from analysis.errors import Refusal
 from analysis.floor import Curves, Floor, FloorFits, fit_floors
-from analysis.floor_profile import require_identified
+from analysis.floor_profile import exponent_interval, require_identified
 from analysis.objectives import Huber, LeastAbsolute, LeastSquares, Objective
+from analysis.stats import Estimate
 from analysis.surface import fit_surface
 
 LAWS: dict[str, tuple[Floor, Objective]] = {
@@ -19,6 +20,7 @@ LAWS: dict[str, tuple[Floor, Objective]] = {
     "A C^-alpha, absolute": (0.0, LeastAbsolute()),
     "E + A C^-alpha": ("free", LeastSquares()),
 }
+N_RESAMPLES = 1000  # of runs, for L(N, D)
 ADDITIVE = "E + A N^-alpha + B D^-beta"
 
 
@@ -31,6 +33,7 @@ class Form:
     E: float | None  # nats
     alpha: float | None  # of compute; of parameters in L(N, D)
     beta: float | None  # of tokens
+    intervals: dict[str, Estimate] | None  # of these, for log least squares and for L(N, D)
     rmse: float | None  # of ln L
     aicc: float | None  # of log least squares; None also where there are too few points for it
     largest: float | None  # relative error on the largest size, predicted from the others
@@ -46,7 +49,8 @@ def forms(df: pd.DataFrame) -> list[Form]:
 
     AICc = n ln(SSE / n) + 2 k + 2 k (k + 1) / (n - k - 1), with the variance among the k parameters
     (Hurvich and Tsai 1989); it compares forms of log least squares on the same points, and five
-    points are too few for a law with a floor. L(N, D) is fitted to all runs by Huber's function.
+    points are too few for a law with a floor. L(N, D) is fitted to all runs by Huber's function,
+    with a bootstrap over them.
 
     Args:
       df: from `analysis.load`; n_params_non_embedding and tokens are needed for L(N, D).
@@ -66,15 +70,16 @@ def _of_compute(variant, name, curve, floor: Floor, objective: Objective) -> For
     curves: Curves = {variant: curve}
     try:
         fits = fit_floors(curves, floor, objective=objective)
-        if floor == "free":
-            require_identified(curves)
+        floors = require_identified(curves) if floor == "free" else {}
     except Refusal as reason:
-        return Form(variant, name, *[None] * 6, str(reason))
-    law = fits.laws[variant]
-    E = law.E if isinstance(floor, str) else None
-    aicc = _aicc(fits) if isinstance(objective, LeastSquares) else None
-    largest = _largest(variant, curve, floor, objective)
-    return Form(variant, name, E, law.alpha, None, law.rmse, aicc, largest, None)
+        return Form(variant, name, *[None] * 7, str(reason))
+    law, aicc, intervals = fits.laws[variant], None, None
+    if isinstance(objective, LeastSquares):
+        aicc, intervals = _aicc(fits), {"alpha": exponent_interval(law, curve, bool(floors))}
+        if floors:
+            intervals["E"] = floors[variant]
+    E, largest = law.E if floors else None, _largest(variant, curve, floor, objective)
+    return Form(variant, name, E, law.alpha, None, intervals, law.rmse, aicc, largest, None)
 
 
 def _aicc(fits: FloorFits) -> float | None:
@@ -101,9 +106,12 @@ def _of_parameters_and_tokens(runs: pd.DataFrame, variant: str) -> list[Form]:
     if not set(columns) <= set(runs) or runs[columns].dtypes.astype(str).eq("object").any():
         return []
     try:
-        law = fit_surface(*(runs[c].to_numpy(float) for c in (*columns, "loss")))
+        points = (runs[c].to_numpy(float) for c in (*columns, "loss"))
+        law = fit_surface(*points, n_resamples=N_RESAMPLES)
     except Refusal as reason:
-        return [Form(variant, ADDITIVE, *[None] * 6, str(reason))]
+        return [Form(variant, ADDITIVE, *[None] * 7, str(reason))]
     fitted = law.predict(*(runs[c].to_numpy(float) for c in columns))
     rmse = float(np.sqrt(np.mean(np.log(fitted / runs["loss"]) ** 2)))
-    return [Form(variant, ADDITIVE, law.E, law.alpha, law.beta, rmse, None, None, None)]
+    intervals = {name: law.intervals[name] for name in ("E", "alpha", "beta")}
+    values = law.E, law.alpha, law.beta
+    return [Form(variant, ADDITIVE, *values, intervals, rmse, None, None, None)]

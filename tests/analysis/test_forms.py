@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from made_up_studies import FLOP, study
 
-from analysis import load
+from analysis import fit, load
 from analysis.forms import ADDITIVE, forms
 
 
@@ -27,6 +27,14 @@ def test_a_floor_that_is_there_is_found_by_all_that_can_tell():
     assert floor.aicc < power.aicc - 10
     assert abs(floor.largest) < 0.1 * abs(power.largest)
     assert power.E is None and power.beta is None
+    assert floor.intervals["E"].contains(1.2) and floor.intervals["alpha"].contains(0.2)
+    assert not power.intervals["alpha"].contains(0.2)
+
+
+def test_the_exponents_interval_is_that_of_the_fit():
+    df = load("attnres_table2")
+    found, law = by_form(df)["A C^-alpha"], fit(df).laws["prenorm"]
+    assert vars(found.intervals["alpha"]) == pytest.approx(vars(law.alpha), rel=1e-6)
 
 
 def test_aicc_by_hand():
@@ -59,4 +67,5 @@ def test_parameters_and_tokens_where_the_runs_have_them():
     df = load(pd.DataFrame(rows | {"n_params_non_embedding": N, "tokens": D}))
     law = by_form(df)[ADDITIVE]
     assert (law.E, law.alpha, law.beta) == pytest.approx((1.5, 0.3, 0.25), rel=1e-3)
+    assert all(law.intervals[k].contains(getattr(law, k)) for k in ("E", "alpha", "beta"))
     assert ADDITIVE not in by_form(study({"prenorm": 1.0}))
