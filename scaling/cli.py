@@ -5,7 +5,18 @@ from typing import NoReturn
 
 import typer
 
-from scaling.commands import analyse, compile, flops, launch, mixing, plan, status, tune, variants
+from scaling.commands import (
+    analyse,
+    compile,
+    flops,
+    launch,
+    mixing,
+    plan,
+    plot,
+    status,
+    tune,
+    variants,
+)
 from scaling.errors import UserError
 
 app = typer.Typer(
@@ -26,7 +37,7 @@ app.command()(status.status)
 app.command()(status.results)
 app.command()(analyse.fit)
 app.command()(analyse.gap)
-app.command()(analyse.plot)
+app.command()(plot.plot)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""`scaling fit`, `scaling gap`, `scaling plot`: what a finished study says.
+"""`scaling fit` and `scaling gap`: what a finished study says.
 
 Heavy imports are inside the functions so that `scaling --help` stays fast. An `analysis.Refusal` is
 left to the command line's main, which prints it as one sentence and exits with code 2.
@@ -10,28 +10,17 @@ from typing import Annotated
 
 import typer
 
+from scaling.commands.options import Baseline, Json, MixedData, Source
 from scaling.commands.report import labels_of, print_rows, say
 
 SCHEMA_VERSION = 3  # described in docs/method.md
 
-Source = Annotated[
-    str, typer.Argument(help="Run directory, CSV file, or published table (attnres_table2).")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON at full precision instead.")]
-Baseline = Annotated[
-    str | None,
-    typer.Option(help="Variant to compare with. [default: the study's, else prenorm or baseline]"),
-]
 At = Annotated[
     float | None, typer.Option(help="Compute in PFLOP/s-days at which to report loss, multiplier.")
 ]
-Out = Annotated[Path | None, typer.Option(help="Directory for the plots.")]
 HoldOut = Annotated[
     str | None,
     typer.Option(help="largest:N predicts each variant's N largest sizes from the others."),
-]
-MixedData = Annotated[
-    bool, typer.Option("--allow-mixed-data", help="Fit runs with different data fingerprints.")
 ]
 
 
@@ -132,34 +121,6 @@ def gap(
     print_rows(f"{block} - {full} by size", render.gap_rows(g))
     say(render.gap_verdict(g), bold=True)
     say(render.gap_notes(g, df))
-
-
-def plot(
-    source: Source,
-    as_json: Json = False,
-    baseline: Baseline = None,
-    out: Out = None,
-    allow_mixed_data: MixedData = False,
-) -> None:
-    """Draw the plots of a study as PNG and SVG."""
-    from analysis import load
-    from analysis.plots import save_all
-
-    df, baseline = (
-        load(source, allow_mixed_data=allow_mixed_data),
-        baseline or labels_of(source).get("baseline"),
-    )
-    run = Path(source) if Path(source).is_dir() else None
-    if out is None:
-        out = run / "plots" if run else Path(f"plots-{Path(source).stem}")
-    written, skipped = save_all(df, out, baseline=baseline, run=run)
-    if as_json:
-        typer.echo(json.dumps({"written": [str(p) for p in written], "skipped": skipped}, indent=2))
-        return
-    for path in written:
-        typer.echo(path)
-    for name, reason in skipped.items():
-        typer.echo(f"No {name}: {reason}", err=True)
 
 
 def _held_out(holdout: str | None) -> int:

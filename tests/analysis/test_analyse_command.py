@@ -13,7 +13,7 @@ from made_up_studies import study
 from typer.testing import CliRunner
 
 from analysis import Refusal, fit, fit_report, gap, load, multiplier, render
-from scaling.commands import analyse, report
+from scaling.commands import analyse, plot, report
 from scaling.errors import UserError
 
 THREE = {"prenorm": 1.0, "attnres_block": 1.2, "attnres_full": 1.3}
@@ -22,7 +22,7 @@ THREE = {"prenorm": 1.0, "attnres_block": 1.2, "attnres_full": 1.3}
 @pytest.fixture
 def app():
     app = typer.Typer()
-    for command in (analyse.fit, analyse.gap, analyse.plot):
+    for command in (analyse.fit, analyse.gap, plot.plot):
         app.command()(command)
     return app
 
