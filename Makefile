@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup setup-tpu demo docs test test-fast test-tpu lint bench bench-tpu lock clean
+.PHONY: setup setup-tpu demo docs site test test-fast test-tpu lint bench bench-tpu lock clean
 
 setup: $(STAMP)
 
@@ -43,6 +43,11 @@ $(VENV)/.installed-tpu: $(STAMP) requirements-tpu.lock
 # docs/variants.md and its picture, from what the residual connections say of themselves.
 docs: $(STAMP)
 	$(BIN)/python -m scaling.variants_docs
+
+# The pages of docs/ with the reference, in build/site; opens from disk.
+site: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
+	@echo "build/site/index.html"
 
 test-fast: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow and not tpu_aot"
