@@ -9,16 +9,21 @@ from analysis.errors import Refusal
 from analysis.stats import Estimate, t_interval
 
 FLAT = 1e-6  # nats, below which losses differ by rounding
+NEAREST = 1.1  # the factor between rates below which there is nothing to find
 
 
 @dataclass(frozen=True)
 class BestRate:
-    """The minimum of a parabola in ln(learning rate) through the three rates about the best."""
+    """The minimum of a parabola in ln(learning rate) through the three rates about the best.
+
+    Or the largest rate that did not diverge, where it is the best and one up to 1.1 times larger
+    diverged: the optimum is the edge of stability, and no parabola has it.
+    """
 
     learning_rate: float
     loss: float  # nats, at the minimum
-    curvature: float  # nats per (ln lr)^2
-    tolerance: float  # factor on the rate within which the parabola rises by less than 0.01 nats
+    curvature: float | None  # nats per (ln lr)^2; None at the edge
+    tolerance: float | None  # factor within which the parabola rises by less than 0.01 nats
 
 
 def best_rate(losses: dict[float, float], what: str = "the sweep") -> BestRate:
@@ -38,6 +43,11 @@ def best_rate(losses: dict[float, float], what: str = "the sweep") -> BestRate:
     if not all(0 < lr < np.inf for lr in losses):
         raise Refusal("not-positive", f"{what} has a learning rate that is not finite and above 0.")
     finite = {lr: loss for lr, loss in sorted(losses.items()) if np.isfinite(loss)}
+    best = min(finite, key=finite.get, default=0.0)
+    beyond = [lr for lr in losses if lr > best and lr not in finite]
+    at_edge = bool(finite) and best == max(finite) and beyond
+    if at_edge and best > min(finite) and min(beyond) <= NEAREST * best:
+        return BestRate(best, finite[best], None, None)
     if len(finite) < 3:
         raise Refusal(
             "too-few-points",
@@ -50,8 +60,7 @@ def best_rate(losses: dict[float, float], what: str = "the sweep") -> BestRate:
             "no-minimum", f"{what} has one loss at all of its rates, {y[0]:.4g}, so none is best."
         )
     i = int(y.argmin())
-    beyond = [lr for lr in losses if lr > rates[i] and lr not in finite]
-    if i == len(y) - 1 and beyond:
+    if at_edge:
         raise Refusal(
             "non-interior-minimum",
             f"{what} is best at {rates[i]:g}, and the next larger rate, {min(beyond):g}, diverged; "
@@ -87,8 +96,9 @@ class RateLaw:
 
     coefficient: float  # G
     exponent_of_N: Estimate
-    exponent_of_D: Estimate | None  # None where D is not varied apart from N
+    exponent_of_D: Estimate | None
     n_points: int
+    without_D: str | None  # why there is no exponent of D
 
     def predict(self, N: float, D: float) -> float:
         """The learning rate for N parameters and D tokens."""
@@ -132,7 +142,10 @@ def rate_law(
     columns = [np.ones_like(n), n - n.mean()]
     if np.ptp(n) < 1e-6:
         raise Refusal("no-range", "All points have the same N; the law needs models of two sizes.")
-    apart = len(y) > 3 and varied_apart(n, d)
+    without_D = None if varied_apart(n, d) else "D goes with N"
+    if len(y) < 4:
+        without_D = "three points are too few for D"
+    apart = without_D is None
     if apart:
         columns.append(d - d.mean())
     X = np.stack(columns, axis=1)
@@ -148,4 +161,4 @@ def rate_law(
         raise Refusal(
             "out-of-range", f"The exponent of N is {a.value:.3g}, and G beyond all floats: no law."
         )
-    return RateLaw(float(np.exp(ln_G)), a, b[0] if b else None, len(y))
+    return RateLaw(float(np.exp(ln_G)), a, b[0] if b else None, len(y), without_D)

@@ -6,7 +6,7 @@ from scaling.study import Study
 
 
 class Rate(NamedTuple):
-    """A cell's peak learning rate, and the variant whose sweep it lies in; "" where none does."""
+    """A cell's peak learning rate, and the variant whose sweep chose it; "" where none did."""
 
     learning_rate: float
     swept_for: str
@@ -15,13 +15,23 @@ class Rate(NamedTuple):
 def rate_of(study: Study, size: str, variant: str) -> Rate:
     """train.learning_rate, else the size's rate for this variant, else the size's.
 
-    A rate was swept for the variant itself or, as in the AttnRes paper, for the baseline alone: the
-    one or the other is known from the study's learning_rate_sweep, if the rate lies in its range.
+    The ladder's rates were swept for the variant itself or, as in the AttnRes paper, for the
+    baseline alone: which, the study's learning_rate_sweep tells, if the rate lies between the
+    neighbours of the best one that was tried.
     """
     spec = study.sizes[size]
-    rate = study.train.learning_rate or spec.learning_rates.get(variant, spec.learning_rate)
+    if study.train.learning_rate:
+        return Rate(study.train.learning_rate, "")
+    rate = spec.learning_rates.get(variant, spec.learning_rate)
     for owner in (variant, study.baseline):
         tried = study.learning_rate_sweep.get(owner, {}).get(size)
-        if tried and min(tried) <= rate <= max(tried):
+        if tried and _is_best(rate, tried):
             return Rate(rate, owner)
     return Rate(rate, "")
+
+
+def _is_best(rate: float, tried: dict[float, float]) -> bool:
+    rates = sorted(tried)
+    i = rates.index(min(tried, key=tried.get))
+    low, high = rates[max(i - 1, 0)], rates[min(i + 1, len(rates) - 1)]
+    return low <= rate <= high

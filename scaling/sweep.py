@@ -1,29 +1,42 @@
-"""Sweeps of the learning rate: what to train next, until each best one lies between two others."""
+"""Sweeps of the learning rate, widened until each best rate lies between two others."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from analysis.learning_rate import BestRate, best_rate
+from analysis.learning_rate import NEAREST, BestRate, best_rate
 from scaling.cells import Cell, expand
-from scaling.learning_rates import rate_of
 from scaling.ledger import Ledger
 from scaling.study import Study
 
-NEAREST = 1.1  # rates closer than this are one
 Target = tuple[str, str]  # size, variant
 Losses = dict[float, float]  # learning rate -> validation loss, inf where the run diverged
+Train = Callable[[dict[Target, list[float]]], dict[Target, Losses]]
 
 
-def wanted(losses: Losses, centre: float, factor: float) -> list[float]:
-    """The rates to train next; none where the best one has a neighbour on either side.
+def sweep(
+    centres: dict[Target, float], factor: float, n_widened: int, train: Train
+) -> tuple[dict[Target, Losses], list[Target]]:
+    """(losses by target and rate, the targets whose best rate still lies at an end).
 
     Args:
-      losses: of the rates trained so far.
-      centre: where to begin.
+      centres: where each sweep begins: three rates, a factor apart.
       factor: between neighbours.
+      n_widened: how often sweeps may be widened.
+      train: from all rates of each target to their losses; what is known is not trained again.
     """
-    if not losses:
-        return [rounded(centre / factor), rounded(centre), rounded(centre * factor)]
+    rates = {t: [rounded(c * factor**k) for k in (-1, 0, 1)] for t, c in centres.items()}
+    sweeps = train(rates)
+    for _ in range(n_widened):
+        missing = {t: wanted(losses, factor) for t, losses in sweeps.items()}
+        if not any(missing.values()):
+            break
+        rates = {t: [*rates[t], *missing[t]] for t in rates}
+        sweeps = train(rates)
+    return sweeps, [t for t, losses in sweeps.items() if wanted(losses, factor)]
+
+
+def wanted(losses: Losses, factor: float) -> list[float]:
+    """The rates to train next; none where the best one has a neighbour on either side."""
     finite = {rate: loss for rate, loss in losses.items() if math.isfinite(loss)}
     if not finite:
         return [rounded(min(losses) / factor)]
@@ -44,35 +57,31 @@ def rounded(rate: float) -> float:
     return float(f"{rate:.3g}")
 
 
-def sweep_study(study: Study, rates: dict[Target, Iterable[float]]) -> Study:
-    """A study with a variant of its own for each rate, as prenorm-lr0.016; tokens as before."""
-    variants = dict(study.variants)
-    sizes = {
-        name: size.model_copy(update={"learning_rates": {}}) for name, size in study.sizes.items()
-    }
-    for (size, variant), of_target in rates.items():
-        for rate in of_target:
-            variants[label(variant, rate)] = study.variants[variant]
-            sizes[size].learning_rates[label(variant, rate)] = rate
-    changed = {"name": f"{study.name}-tune", "variants": variants, "sizes": sizes}
-    return study.model_copy(update=changed | {"learning_rate_sweep": {}})
-
-
 def label(variant: str, rate: float) -> str:
-    """What a variant is called in a sweep."""
+    """What a variant is called in a sweep's run directory."""
     return f"{variant}-lr{rate:g}"
 
 
 def sweep_cells(
     study: Study, vocab_size: int, rates: dict[Target, Iterable[float]], seeds: list[int]
-) -> list[Cell]:
-    """The runs of a sweep, small sizes first."""
-    varied, cells = sweep_study(study, rates), []
-    for size in study.sizes:
-        labels = [label(v, rate) for (s, v), found in rates.items() if s == size for rate in found]
-        if labels:
-            cells += expand(varied, vocab_size, [size], labels, seeds)
-    return cells
+) -> dict[tuple[Target, float], list[Cell]]:
+    """The runs of a sweep by target and rate, one a seed, small sizes first.
+
+    Each rate is a variant of its own, as prenorm-lr0.016, in a study that else is the same.
+    """
+    variants = dict(study.variants)
+    sizes = {n: size.model_copy(update={"learning_rates": {}}) for n, size in study.sizes.items()}
+    for (size, variant), of_target in rates.items():
+        for rate in of_target:
+            variants[label(variant, rate)] = study.variants[variant]
+            sizes[size].learning_rates[label(variant, rate)] = rate
+    changed = {"name": f"{study.name}-tune", "variants": variants, "sizes": sizes}
+    varied = study.model_copy(update=changed | {"learning_rate_sweep": {}})
+    return {
+        ((size, variant), rate): expand(varied, vocab_size, [size], [label(variant, rate)], seeds)
+        for (size, variant), of_target in rates.items()
+        for rate in of_target
+    }
 
 
 def diverged(ledger: Ledger, cell: Cell) -> bool:
@@ -81,23 +90,10 @@ def diverged(ledger: Ledger, cell: Cell) -> bool:
     return status.kind == "failed" and status.note.startswith("non-finite")
 
 
-def losses_of(ledger: Ledger, cells: list[Cell]) -> dict[tuple[str, str], float]:
-    """(size, label) -> validation loss, mean over seeds; inf where one of them diverged.
-
-    Args:
-      cells: each done or diverged.
-    """
-    found: dict[tuple[str, str], list[float]] = {}
-    for cell in cells:
-        record, _ = ledger.summary(cell)
-        loss = record["val_loss"] if record else math.inf
-        found.setdefault((cell.size, cell.variant), []).append(loss)
-    return {key: sum(losses) / len(losses) for key, losses in found.items()}
-
-
-def centres(study: Study, targets: list[Target]) -> dict[Target, float]:
-    """Where each sweep begins: at the ladder's rate."""
-    return {(s, v): rate_of(study, s, v).learning_rate for s, v in targets}
+def mean_loss(ledger: Ledger, cells: list[Cell]) -> float:
+    """Validation loss, mean over cells that are done; inf where one diverged."""
+    records = [ledger.summary(cell)[0] for cell in cells]
+    return sum(r["val_loss"] if r else math.inf for r in records) / len(records)
 
 
 def tuned(study: Study, sweeps: dict[Target, Losses]) -> tuple[Study, dict[Target, BestRate]]:
@@ -107,10 +103,8 @@ def tuned(study: Study, sweeps: dict[Target, Losses]) -> tuple[Study, dict[Targe
       Refusal: a sweep has no minimum inside it.
     """
     best = {(s, v): best_rate(sweeps[s, v], f"The sweep of {v} at {s}") for s, v in sweeps}
-    sizes, tried = (
-        dict(study.sizes),
-        {v: dict(found) for v, found in study.learning_rate_sweep.items()},
-    )
+    sizes = dict(study.sizes)
+    tried = {variant: dict(by_size) for variant, by_size in study.learning_rate_sweep.items()}
     for (size, variant), found in best.items():
         spec, rate = sizes[size], rounded(found.learning_rate)
         if variant == study.baseline:

@@ -18,7 +18,9 @@ Source = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON at full precision instead.")]
 Baseline = Annotated[
     str | None,
-    typer.Option(help="Variant to compare with. [default: the study's, else prenorm or baseline]"),
+    typer.Option(
+        help="Variant to compare with.", show_default="the study's, else prenorm or baseline"
+    ),
 ]
 MixedData = Annotated[
     bool, typer.Option("--allow-mixed-data", help="Fit runs with different data fingerprints.")

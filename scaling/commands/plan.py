@@ -10,7 +10,7 @@ from scaling.commands.options import Overrides, StudyFile
 def plan(
     study: StudyFile,
     budget: Annotated[
-        float | None, typer.Option(help="FLOPs of all runs together. [default: no limit]")
+        float | None, typer.Option(help="FLOPs of all runs together.", show_default="no limit")
     ] = None,
     like: Annotated[
         str | None, typer.Option(help="A finished study whose noise to expect, as runs/demo.")

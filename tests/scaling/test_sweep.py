@@ -1,28 +1,31 @@
 """Sweeps of the learning rate: what is trained next, what is written, what results say of it."""
 
 import math
+from itertools import chain
 
 import pandas as pd
 import pytest
 
 from analysis.errors import Refusal
+from analysis.learning_rate import best_rate
 from scaling.cells import expand
 from scaling.ladder import write_ladder
 from scaling.learning_rates import rate_of
 from scaling.study import load_study
-from scaling.sweep import sweep_cells, tuned, wanted
+from scaling.sweep import sweep, sweep_cells, tuned
 
 
-def drive(loss, centre: float, factor: float = 2.0, rounds: int = 12) -> dict[float, float]:
+def drive(loss, centre: float, factor: float = 2.0, n_widened: int = 12) -> dict[float, float]:
     """All rates that a sweep of this function of the rate trains."""
-    losses: dict[float, float] = {}
-    for _ in range(rounds):
-        new = wanted(losses, centre, factor)
-        if not new:
-            return losses
-        assert not set(new) & set(losses)
-        losses |= {rate: loss(rate) for rate in new}
-    raise AssertionError("no end")
+    known: dict[float, float] = {}
+
+    def train(rates):
+        known.update({rate: loss(rate) for rate in rates["d8", "prenorm"] if rate not in known})
+        return {("d8", "prenorm"): {rate: known[rate] for rate in rates["d8", "prenorm"]}}
+
+    sweeps, at_an_end = sweep({("d8", "prenorm"): centre}, factor, n_widened, train)
+    assert not at_an_end
+    return sweeps["d8", "prenorm"]
 
 
 @pytest.mark.parametrize("best", [1e-3, 0.011, 0.3])
@@ -33,17 +36,29 @@ def test_a_sweep_ends_with_the_best_rate_between_two_others(best, factor):
     i = rates.index(min(losses, key=losses.get))
     assert 0 < i < len(rates) - 1
     assert rates[i - 1] <= best <= rates[i + 1]
+    assert best_rate(losses).learning_rate == pytest.approx(best, rel=1e-2)
 
 
-def test_rates_that_diverge_are_closed_in_on():
+def test_an_optimum_at_the_edge_of_stability_is_the_largest_stable_rate(study):
     losses = drive(lambda r: math.log(r / 0.04) ** 2 if r < 0.035 else math.inf, 0.02)
-    finite = [rate for rate, loss in losses.items() if math.isfinite(loss)]
-    diverged = min(set(losses) - set(finite))
-    assert diverged / max(finite) < 1.1  # an optimum at the edge of stability: no parabola has it
+    stable = max(rate for rate, loss in losses.items() if math.isfinite(loss))
+    assert min(set(losses) - {r for r in losses if r <= stable}) / stable < 1.1
+    _, best = tuned(study, {("d8", "prenorm"): losses})
+    assert best["d8", "prenorm"].learning_rate == stable
+    assert best["d8", "prenorm"].tolerance is None
 
 
-def test_all_diverged_goes_down():
-    assert drive(lambda r: math.log(r / 1e-3) ** 2 if r < 0.005 else math.inf, 0.1)
+def test_where_all_rates_diverge_smaller_ones_are_tried():
+    losses = drive(lambda r: math.log(r / 1e-3) ** 2 if r < 0.005 else math.inf, 0.1)
+    assert best_rate(losses).learning_rate == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_a_sweep_that_may_not_be_widened_says_that_it_has_no_end():
+    target = ("d8", "prenorm")
+    sweeps, at_an_end = sweep(
+        {target: 0.02}, 2.0, 0, lambda rates: {target: {rate: -rate for rate in rates[target]}}
+    )
+    assert at_an_end == [target] and sorted(sweeps[target]) == [0.01, 0.02, 0.04]
 
 
 @pytest.fixture
@@ -66,7 +81,7 @@ def test_the_baseline_alone_or_every_variant(study, tmp_path, raw_study, write_s
     assert rate_of(both, "d8", "attnres_full") == (0.005, "attnres_full")
     assert rate_of(both, "d8", "attnres_block") == (0.02, "prenorm")
 
-    write_ladder(tmp_path / "ladder.yaml", both, "scaling tune", ["attnres_full"])
+    write_ladder(tmp_path / "ladder.yaml", both, "scaling tune", [("d8", "attnres_full")])
     del raw_study["sizes"]
     again = load_study(write_study(raw_study | {"ladder": "ladder.yaml"}))
     assert again.sizes == both.sizes
@@ -75,10 +90,15 @@ def test_the_baseline_alone_or_every_variant(study, tmp_path, raw_study, write_s
     cells = {c.variant: c for c in expand(again, 256, ["d8"])}
     assert cells["attnres_full"].train.learning_rate == 0.005
     assert cells["attnres_block"].rate_swept_for == "prenorm"
-    overridden = again.model_copy(
-        update={"train": again.train.model_copy(update={"learning_rate": 0.1})}
-    )
-    assert rate_of(overridden, "d8", "prenorm") == (0.1, "")  # beyond what was tried
+    train = again.train.model_copy(update={"learning_rate": 0.02})
+    overridden = again.model_copy(update={"train": train})
+    assert rate_of(overridden, "d8", "prenorm") == (0.02, "")  # nobody's sweep, as it happens
+
+
+def test_a_rate_far_from_the_best_one_was_not_chosen_by_the_sweep(study):
+    found, _ = tuned(study, {("d8", "prenorm"): {0.01: 3.0, 0.02: 2.0, 0.04: 2.5, 0.08: 3.0}})
+    sizes = {**found.sizes, "d8": found.sizes["d8"].model_copy(update={"learning_rate": 0.08})}
+    assert rate_of(found.model_copy(update={"sizes": sizes}), "d8", "prenorm") == (0.08, "")
 
 
 def test_whose_sweep_it_was_is_no_part_of_a_cells_identity(study):
@@ -93,7 +113,8 @@ def test_a_sweep_without_an_inner_minimum_writes_nothing(study):
 
 
 def test_runs_of_a_sweep_are_the_studys_but_for_the_rate(study):
-    cells = sweep_cells(study, 256, {("d8", "attnres_full"): [0.01, 0.02]}, [0])
+    by_rate = sweep_cells(study, 256, {("d8", "attnres_full"): [0.01, 0.02]}, [0])
+    cells = list(chain.from_iterable(by_rate.values()))
     own = expand(study, 256, ["d8"], ["attnres_full"])[0]
     assert [c.train.learning_rate for c in cells] == [0.01, 0.02]
     assert cells[0].digest == own.digest  # the ladder's own rate is among them
@@ -107,7 +128,7 @@ def test_a_sweep_from_the_command_line(raw_study, write_study, command, tmp_path
     planned = command("tune", path, *only, "--dry-run").stdout
     assert "d8/prenorm-lr0.0025/s0" in planned and not (tmp_path / "tuned").exists()
     said = command("tune", path, *only).stdout
-    assert "Best rates" in said and "Not swept: attnres_block, attnres_full" in said
+    assert "Best rates" in said and "which favours it: attnres_block, attnres_full" in said
     again = command("tune", path, *only).stdout
     assert "are done already; skipped" in again and "done in" not in again
 
@@ -126,6 +147,7 @@ def test_a_sweep_from_the_command_line(raw_study, write_study, command, tmp_path
         (["--set", "train.learning_rate=1e-3"], "overrides the ladder; leave it out"),
         (["--every-variant", "--variant", "prenorm"], "not both"),
         (["--variant", "prenrom"], "prenorm"),
+        (["--ladder", "."], "no file can be written there"),
     ],
 )
 def test_refusals(raw_study, write_study, command, words, say):
