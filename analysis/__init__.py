@@ -5,7 +5,7 @@
     multiplier(df, "attnres_block").shared      # a value with its interval
     gap(df).pooled
 
-Needs numpy, scipy, pandas and matplotlib only; it reads files and never imports JAX.
+Needs numpy, scipy, pandas, pyarrow and matplotlib only; it reads files and never imports JAX.
 """
 
 from analysis.bootstrap import bootstrap
@@ -22,7 +22,22 @@ from analysis.robustness import robustness
 from analysis.surface import fit_surface
 from analysis.table import load
 
-_PLOTS = ("gap_by_size", "loss_curves", "loss_vs_compute", "multipliers_by_size")
+_PLOTS = (
+    "alpha_heatmaps",
+    "block_sweep",
+    "cost_by_variant",
+    "gap_by_size",
+    "gradient_by_depth",
+    "isoflop_profiles",
+    "learning_rate_sweep",
+    "loss_by_step",
+    "loss_curves",
+    "loss_vs_compute",
+    "mixing_matrices",
+    "multiplier_curves",
+    "multipliers_by_size",
+    "output_by_depth",
+)
 
 __all__ = ["Refusal", "bootstrap", "differences", "fit", "fit_floors", "fit_surface", "gap"]
 __all__ += ["holdout", "load", "multiplier", "multiplier_curve", "report", "robustness", *_PLOTS]

@@ -1,6 +1,6 @@
 """The multiplier's interval by resampling, as a check on the closed form."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import comb
 
 import numpy as np
@@ -8,10 +8,8 @@ import pandas as pd
 
 from analysis.cells import Pairs, pair
 from analysis.errors import Refusal
-from analysis.floor import Curves, fit_floors
-from analysis.logsum import Terms, minimise
 from analysis.multiplier import Multiplier, multiplier
-from analysis.objectives import Huber
+from analysis.record import Record
 from analysis.stats import Estimate
 
 MIN_RESAMPLED = 6  # sizes
@@ -19,7 +17,7 @@ MIN_RESAMPLES = 100
 
 
 @dataclass(frozen=True)
-class Bootstraps:
+class Bootstraps(Record):
     """Percentile intervals of one shared-exponent multiplier."""
 
     parametric: Estimate
@@ -28,10 +26,6 @@ class Bootstraps:
     refused: str | None  # why sizes are not resampled
     n_resamples: int
     seed: int
-
-    def to_dict(self) -> dict:
-        """Plain numbers and strings."""
-        return asdict(self)
 
 
 def bootstraps(
@@ -128,48 +122,6 @@ def _seeds_drawn(rng, pairs: Pairs, names, drawn: np.ndarray) -> np.ndarray:
                 which = rng.integers(0, len(ln_L), (here.sum(), len(ln_L)))
             y[k, here] = ln_L[which].mean(axis=1)
     return y
-
-
-def huber(
-    curves: Curves,
-    base: str,
-    variant: str,
-    n_resamples: int = 2000,
-    level: float = 0.95,
-    seed: int = 0,
-) -> Estimate:
-    """The shared-exponent multiplier by Huber's function (delta 1e-3 in ln L), which a bad point
-    cannot move far, with a parametric interval.
-
-    The noise has the residuals' covariance over the two curves, and a scale drawn anew for each
-    resample, so that percentiles are as wide as t intervals of so few points.
-
-    Args:
-      curves: of both, the same sizes in the same order, in PFLOP/s-days and nats.
-
-    Raises:
-      Refusal: those of `analysis.floor.fit_floors`; "no-usable-slope".
-    """
-    pair = {name: curves[name] for name in (base, variant)}
-    fits = fit_floors(pair, 0.0, "shared", Huber(1e-3))
-    b, v = fits.laws[base], fits.laws[variant]
-    fits.multiplier(base, variant, b.at)  # which refuses a slope that is not above 0
-    x = np.concatenate([np.log(C / b.at) for C, _ in pair.values()])
-    n = len(x) // 2
-    Z = np.stack([np.arange(2 * n) < n, np.arange(2 * n) >= n, -x], axis=1).astype(float)
-    theta = np.array([np.log(b.reducible), np.log(v.reducible), b.alpha])
-    residuals = np.concatenate([np.log(L) for _, L in pair.values()]) - Z @ theta
-    residuals = residuals.reshape(2, n)
-    rng, dof = np.random.default_rng(seed), n - 1.5
-    noise = rng.multivariate_normal(np.zeros(2), residuals @ residuals.T / dof, (n_resamples, n))
-    noise *= np.sqrt(dof / rng.chisquare(dof, (n_resamples, 1, 1)))
-    y = Z @ theta + np.moveaxis(noise, -1, 1).reshape(n_resamples, 2 * n)
-    starts = np.broadcast_to(theta, (n_resamples, 3))
-    terms = Terms(Z[None], np.zeros((1, 2 * n)), ("A_base", "A_variant", "alpha"))
-    draws = minimise(terms, y, Huber(1e-3), starts).theta
-    ln_m = (draws[:, 0] - draws[:, 1]) / draws[:, 2]
-    low, high = np.quantile(ln_m, ((1 - level) / 2, (1 + level) / 2))
-    return Estimate((theta[0] - theta[1]) / theta[2], float(low), float(high), level).exp()
 
 
 def _shift(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -41,7 +41,7 @@ def size_means(df: pd.DataFrame, variant: str) -> pd.DataFrame:
 class Pairs:
     """The sizes that two or more variants share, in order of compute.
 
-    loss, ln_compute: {variant: [n_sizes] list of [n_seeds] arrays / [n_sizes]}, seeds aligned
+    losses, ln_compute: {variant: [n_sizes] list of [n_seeds] arrays / [n_sizes]}, seeds aligned
     between variants where `seeds_paired`.
     """
 

@@ -3,10 +3,11 @@
 import itertools
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from analysis.errors import Refusal
 from analysis.reading import PUBLISHED, published_names
+from analysis.record import Record
 
 
 def multiplier_from_coefficients(
@@ -49,7 +50,7 @@ def rounding_box(
 
 
 @dataclass(frozen=True)
-class Printed:
+class Printed(Record):
     """What a paper's printed laws say of a variant, and what their rounding leaves open."""
 
     variant: str
@@ -58,10 +59,6 @@ class Printed:
     high: float
     at: float  # PFLOP/s-days
     source: str
-
-    def to_dict(self) -> dict:
-        """Plain numbers and strings."""
-        return asdict(self)
 
 
 def printed_multipliers(table: str, baseline: str) -> list[Printed]:

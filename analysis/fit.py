@@ -1,12 +1,13 @@
 """Power laws of loss in compute, one a variant, and the fit with one exponent for all."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from analysis.cells import pair, require_compute_range, require_loaded, require_sizes, size_means
 from analysis.errors import Refusal
+from analysis.record import Record
 from analysis.stats import Estimate, Line, line, t_interval, t_quantile
 from analysis.table import baseline as baseline_of
 
@@ -67,7 +68,7 @@ class SharedExponent:
 
 
 @dataclass(frozen=True)
-class Fits:
+class Fits(Record):
     """All fits of one table. `baseline` is None where no variant is known to be one."""
 
     laws: dict[str, PowerLaw]
@@ -77,10 +78,6 @@ class Fits:
     level: float
     flops_convention: str | None
     interval: str = INTERVAL
-
-    def to_dict(self) -> dict:
-        """Plain numbers, strings, lists and dicts, at full precision."""
-        return asdict(self)
 
 
 def fit(

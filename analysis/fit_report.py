@@ -1,4 +1,4 @@
-"""`scaling fit` in words: rows of tables, and sentences; nothing without its interval."""
+"""`scaling fit` in words: rows of tables, and sentences; no verdict without its interval."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ from analysis.stats import Estimate
 
 _PRACTICES = {
     "every variant": "each variant's from a sweep of its own",
-    "baseline alone": "from sweeps of the baseline alone, which favours it",
+    "one variant": "from sweeps of {owner} alone, which favours it",
     "none": "not from a sweep",
     "mixed": "some from the variant's own sweep, some from the baseline's or none (fits.json)",
     "not stated": "how they were chosen is not stated",
@@ -46,7 +46,7 @@ def law_notes(fits: Fits, df: pd.DataFrame, practice: Practice) -> list[str]:
         "L in nats, C in PFLOP/s-days (PFsd, 8.64e19 FLOP).",
         convention(fits.flops_convention),
         f"{df['size'].nunique()} sizes, {seeds_in_words(seeds)} a size, {len(df)} runs.",
-        f"Learning rates: {_PRACTICES[practice.name]}.",
+        f"Learning rates: {_PRACTICES[practice.name].format(owner=practice.owner)}.",
         f"Brackets: {fits.level:.0%} t intervals over size means; lack of fit is in them.{shared}",
         *exclusions(df),
     ]
@@ -110,14 +110,15 @@ def multiplier_notes(multipliers: list[Multiplier]) -> list[str]:
         return []
     computes = sorted({f"{m.at:.3g}" for m in multipliers}, key=float)
     sentences = [
-        "Paired by size: what both runs of a size share cancels.",
+        "One exponent for both curves, or one each; paired by size, so that what both runs share "
+        "cancels.",
         *(
             ["All at once: the intervals hold jointly (Bonferroni)."]
             if len(multipliers) > 1
             else []
         ),
         f"Own exponents: at {' to '.join(computes[:: max(len(computes) - 1, 1)])} PFsd.",
-        "By size: at the baseline's slope; the last is what one size alone would say.",
+        "By size: each size's gap, converted at the baseline's slope.",
         "FLOPs only, not wall-clock.",
     ]
     beyond = [m.variant for m in multipliers if m.extrapolates]
@@ -161,9 +162,12 @@ def _estimate(multiplier: Estimate | None) -> str:
     return number(multiplier, unit="x") if multiplier else "-"
 
 
-def _range(values: Iterable[float]) -> str:
+def _range(values: Iterable[float | None]) -> str:
     values = list(values)
-    return f"{min(values):.2f} to {max(values):.2f}" if values else "-"
+    known = [v for v in values if v is not None]
+    if not known:
+        return "-"
+    return f"{min(known):.2f} to {max(known):.2f}" + (" or none" if None in values else "")
 
 
 def robustness_notes(found: list[Robustness]) -> list[str]:
@@ -171,8 +175,9 @@ def robustness_notes(found: list[Robustness]) -> list[str]:
     if not found:
         return []
     sentences = [
-        "Less a size: each left out in turn. Huber: one exponent, delta 1e-3 in ln L. E: floors in "
-        "nats, own exponents; shared: over all floors that the two curves allow.",
+        "Less a size: each left out in turn. Huber: one exponent, robust to a bad run. E: a floor "
+        "of both losses in nats, own exponents: 60% and 80% of the least loss; one that is unknown "
+        "and shared; one each.",
     ]
     if any(r.wall_clock for r in found):
         sentences.append("By the clock: in seconds on the hardware of the runs.")
@@ -225,10 +230,20 @@ def form_notes(found: list[Form]) -> list[str]:
     if not found:
         return []
     notes = [
-        "rmse: of ln L. AICc: of log least squares, comparable within a variant; empty where the "
-        "points are too few for it. Largest: error on the largest size, predicted from the others."
+        "Without a word: log least squares. Huber's function (delta 1e-3) and absolute deviations "
+        "weigh a bad point less. rmse: of ln L. AICc: of log least squares, lower is better, "
+        "within a variant; empty where the points are too few. Largest: error on the largest size, "
+        "predicted from the others."
     ]
-    return notes + [f"{f.variant}, {f.form}: {f.refused}" for f in found if f.refused]
+    refused: dict[str, list[str]] = {}
+    for f in found:
+        if f.refused:
+            refused.setdefault(f"No {f.form}: {f.refused}", []).append(f.variant)
+    whole = len({f.variant for f in found})
+    return notes + [
+        reason if len(variants) in (1, whole) else f"{reason} ({', '.join(variants)})"
+        for reason, variants in refused.items()
+    ]
 
 
 def holdout_rows(h: Holdout) -> list[dict[str, str]]:

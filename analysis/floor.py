@@ -1,7 +1,7 @@
 """L = E + A C^-alpha for one or several curves: floor and exponent free, pinned or shared."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from analysis.convergence import Convergence, best, lowest
 from analysis.errors import Refusal, listed
 from analysis.logsum import Terms, minimise
 from analysis.objectives import LeastSquares, Objective
+from analysis.record import Record
 
 Curves = dict[str, tuple[np.ndarray, np.ndarray]]  # name -> PFLOP/s-days and losses, by size
 Floor = float | str  # a number of nats that is pinned, "free" or "shared"
@@ -50,7 +51,7 @@ class FloorLaw:
 
 
 @dataclass(frozen=True)
-class FloorFits:
+class FloorFits(Record):
     """Laws fitted together."""
 
     laws: dict[str, FloorLaw]
@@ -64,7 +65,7 @@ class FloorFits:
 
         Raises:
           Refusal: "no-usable-slope": the baseline's loss does not fall; "below-floor": it never
-            gets to the variant's loss.
+            gets to the variant's loss; "out-of-range": not with any compute below 1e300.
         """
         law, loss = self.laws[base], float(self.laws[variant].predict(C))
         if law.alpha <= 0:
@@ -81,13 +82,10 @@ class FloorFits:
         m = law.compute(loss) / C
         if not math.isfinite(m):
             raise Refusal(
-                "out-of-range", f"No compute that has a name brings '{base}' to {loss:.4g} nats."
+                "out-of-range",
+                f"No compute below 1e300 PFLOP/s-days brings '{base}' to {loss:.4g} nats.",
             )
         return m
-
-    def to_dict(self) -> dict:
-        """Plain numbers, strings, lists and dicts, at full precision."""
-        return asdict(self)
 
 
 def fit_floors(
@@ -109,7 +107,8 @@ def fit_floors(
       weights: name -> one weight a point, such as one over the variance of ln L; equal by default.
 
     Raises:
-      Refusal: "bad-option"; "bad-weights"; "too-few-points": not one more than parameters;
+      Refusal: "bad-shape", "not-positive" or "no-compute-range" of a curve; "bad-option";
+        "bad-weights"; "too-few-points": not one more than parameters;
         "floor-too-high": pinned at or above a loss; "floor-at-bound": a fitted one ran to zero or
         to the least loss, so the data do not determine it; "not-converged".
     """

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.errors import Refusal
 from analysis.floor import Curves, FloorFits, fit_floors
 from analysis.floor_profile import floor_interval, require_identified
 from analysis.stats import Estimate, t_interval
@@ -73,7 +72,7 @@ class UnknownFloor:
     """One floor for both curves, and the multiplier that goes with it."""
 
     E: Estimate  # nats, profile likelihood
-    multiplier: Estimate  # the hull of the intervals under all floors in E's interval
+    multiplier: Estimate  # the hull of the intervals under floors in E's interval
 
 
 def under_shared_floor(
@@ -81,19 +80,16 @@ def under_shared_floor(
 ) -> UnknownFloor:
     """m at compute `at` if all that is known of the floor is what both curves say of it.
 
+    The hull of the intervals under nine floors in E's interval. Two intervals at 95% guarantee 90%
+    together; in simulation the hull holds more often than either (`analysis.coverage`).
+
     Raises:
-      Refusal: those of `analysis.floor.floor_interval`.
+      Refusal: those of `analysis.floor_profile.floor_interval`.
     """
     E = floor_interval({name: curves[name] for name in (base, variant)}, level=level)
     best = under_pinned_floor(curves, base, variant, E.value, at, level)
     low, high = best.low, best.high
     for floor in np.linspace(E.low, E.high, N_FLOORS):
-        try:
-            found = under_pinned_floor(curves, base, variant, float(floor), at, level)
-        except Refusal as reason:
-            if reason.code not in ("below-floor", "out-of-range"):
-                raise
-            high = np.inf  # under this floor, no compute brings the baseline there
-        else:
-            low, high = min(low, found.low), max(high, found.high)
-    return UnknownFloor(E, Estimate(best.value, low, float(high), level))
+        found = under_pinned_floor(curves, base, variant, float(floor), at, level)
+        low, high = min(low, found.low), max(high, found.high)
+    return UnknownFloor(E, Estimate(best.value, low, high, level))

@@ -17,6 +17,9 @@ def floor_interval(curves: Curves, exponent: str = "own", level: float = 0.95) -
     intervals held in 98, 96 and 96% at correlations of 0, 0.5 and 0.9. An end at 0 or just below
     the least loss says that the data do not exclude it.
 
+    Args:
+      curves: of several, those of one length have the same sizes in the same order.
+
     Raises:
       Refusal: those of `fit_floors`.
     """
@@ -27,10 +30,7 @@ def floor_interval(curves: Curves, exponent: str = "own", level: float = 0.95) -
     allowed = fits.convergence.objective * (1 + excess)
 
     def is_inside(pinned: float) -> bool:
-        try:
-            return fit_floors(curves, pinned, exponent).convergence.objective <= allowed
-        except Refusal:  # no law goes with such a floor
-            return False
+        return fit_floors(curves, pinned, exponent).convergence.objective <= allowed
 
     def end(outermost: float) -> float:
         if is_inside(outermost):
@@ -78,7 +78,7 @@ def require_identified(curves: Curves, level: float = 0.95) -> dict[str, Estimat
     """The floor of each curve alone; refused where its points do not tell it from zero.
 
     Raises:
-      Refusal: "floor-unidentified", and those of `analysis.floor.floor_interval`.
+      Refusal: "floor-unidentified", and those of `floor_interval`.
     """
     found = {}
     for name, curve in curves.items():
@@ -87,7 +87,6 @@ def require_identified(curves: Curves, level: float = 0.95) -> dict[str, Estimat
             raise Refusal(
                 "floor-unidentified",
                 f"The floor of '{name}' alone is {E.value:.2f} nats [0, {E.high:.2f}]: its "
-                f"{len(curve[0])} sizes do not tell it from zero. Share it, pin it, or widen the "
-                "range of compute.",
+                f"{len(curve[0])} sizes do not tell it from zero. A wider range of compute would.",
             )
     return found

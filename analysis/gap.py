@@ -1,6 +1,6 @@
 """What Block gives up against Full, in loss at equal size, and the share of the gain it keeps."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -8,6 +8,7 @@ import pandas as pd
 from analysis.cells import Pairs, pair, require_loaded
 from analysis.errors import Refusal
 from analysis.fieller import Ratio, ratio_of_means
+from analysis.record import Record
 from analysis.stats import Estimate, line, mean_interval, t_interval, t_quantile
 from analysis.table import baseline as baseline_of
 from analysis.table import require_variant
@@ -29,7 +30,7 @@ class SizeGap:
 
 
 @dataclass(frozen=True)
-class Gap:
+class Gap(Record):
     """The gap between Full and Block at equal size (not at equal compute)."""
 
     full: str
@@ -52,10 +53,6 @@ class Gap:
         "that changes with size widens it; by size: t interval over paired seeds; share: Fieller "
         "interval of the ratio of mean gains over sizes"
     )
-
-    def to_dict(self) -> dict:
-        """Plain numbers, strings, lists and dicts, at full precision."""
-        return asdict(self)
 
 
 def gap(

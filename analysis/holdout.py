@@ -1,6 +1,6 @@
 """The largest budgets predicted from the others, beside predictors that know no law."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -8,6 +8,7 @@ import pandas as pd
 from analysis.cells import require_loaded, size_means
 from analysis.errors import Refusal
 from analysis.floor import fit_floors
+from analysis.record import Record
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Holdout:
+class Holdout(Record):
     """What a law fitted to the smaller sizes says of the largest."""
 
     n_held_out: int
@@ -32,10 +33,6 @@ class Holdout:
     n_compared: int  # points that all predictors predict, unless one predicts none
     mean_error: dict[str, float]  # predictor -> mean absolute relative error over these
     refusals: dict[str, str]  # "variant: predictor" -> why there is no such law
-
-    def to_dict(self) -> dict:
-        """Plain numbers, strings, lists and dicts, at full precision."""
-        return asdict(self)
 
 
 LAWS = {"power law": 0.0, "with a floor": "free"}

@@ -1,11 +1,12 @@
 """IsoFLOP profiles: at each budget the size of least loss, and its law in the budget."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
 from analysis.errors import Refusal
-from analysis.stats import Estimate, line, t_interval
+from analysis.record import Record
+from analysis.stats import Estimate, t_interval
 
 MIN_POINTS = 4  # a parabola and one to judge it
 FLAT = 1e-9  # nats over the range of sizes, below which a curve is none but of rounding
@@ -24,17 +25,13 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class OptimumLaw:
+class OptimumLaw(Record):
     """N*(C) = G C^a, or the same of D*: ln N* regressed on ln C."""
 
     exponent: Estimate
     coefficient: float
     n_budgets: int
     r2: float
-
-    def to_dict(self) -> dict:
-        """Plain numbers, at full precision."""
-        return asdict(self)
 
 
 def profile(flops: float, N: np.ndarray, loss: np.ndarray) -> Profile:
@@ -124,26 +121,21 @@ def optimum_law(
         )
     if np.ptp(y) < 1e-6:
         raise Refusal("no-range", "The optimum is the same at all budgets; there is no law of it.")
-    if weights is None:
-        law = line(x, y)
-        a, var, residuals = -law.alpha, law.cov[1, 1], law.residuals
-        ln_G = law.intercept
-    else:
-        w = w / w.max()  # first, so that the sum is finite
-        w = w / w.sum()
-        xm, ym = w @ x, w @ y
-        xc = x - xm
-        sxx = w @ xc**2
-        if sxx < 1e-6:
-            raise Refusal("bad-weights", "One budget has all the weight; a law needs several.")
-        a = float(w @ (xc * (y - ym)) / sxx)
-        ln_G = float(ym - a * xm)
-        residuals = y - ln_G - a * x
-        var = float(w @ residuals**2) * len(x) / (len(x) - 2) / (sxx * len(x))
+    w = w / w.max()  # first, so that the sum is finite
+    w = w / w.sum()
+    xm, ym = w @ x, w @ y
+    xc, yc = x - xm, y - ym
+    sxx = w @ xc**2
+    if sxx < 1e-6:
+        raise Refusal("bad-weights", "One budget has all the weight; a law needs several.")
+    a = float(w @ (xc * yc) / sxx)
+    ln_G = float(ym - a * xm)
+    residuals = yc - a * xc
+    var = float(w @ residuals**2) / (len(x) - 2) / sxx
     if abs(ln_G) > 700:
         raise Refusal(
             "out-of-range", f"The exponent is {a:.3g}, and G beyond all floats: no law of compute."
         )
-    r2 = 1 - float(residuals @ residuals) / float(((y - y.mean()) ** 2).sum())
+    r2 = 1 - float(w @ residuals**2) / float(w @ yc**2)
     interval = t_interval(a, float(np.sqrt(var)), len(x) - 2, level)
-    return OptimumLaw(interval, float(np.exp(ln_G)), len(x), r2)
+    return OptimumLaw(interval, float(np.exp(ln_G)), n_budgets, r2)

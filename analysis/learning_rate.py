@@ -1,11 +1,12 @@
 """The best learning rate of a sweep, and its law in model size and tokens."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
 from analysis.apart import varied_apart
 from analysis.errors import Refusal
+from analysis.record import Record
 from analysis.stats import Estimate, t_interval
 
 FLAT = 1e-6  # nats, below which losses differ by rounding
@@ -91,7 +92,7 @@ def best_rate(losses: dict[float, float], what: str = "the sweep") -> BestRate:
 
 
 @dataclass(frozen=True)
-class RateLaw:
+class RateLaw(Record):
     """ln lr* = ln G + a ln N + b ln D."""
 
     coefficient: float  # G
@@ -104,10 +105,6 @@ class RateLaw:
         """The learning rate for N parameters and D tokens."""
         b = self.exponent_of_D.value if self.exponent_of_D else 0.0
         return self.coefficient * N**self.exponent_of_N.value * D**b
-
-    def to_dict(self) -> dict:
-        """Plain numbers, at full precision."""
-        return asdict(self)
 
 
 def rate_law(

@@ -1,6 +1,6 @@
 """How much compute the baseline would need to match a variant, with a paired interval."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -9,6 +9,7 @@ from analysis.cells import Pairs, pair, require_compute_range, require_loaded, r
 from analysis.coefficients import multiplier_from_coefficients, rounding_box
 from analysis.errors import Refusal
 from analysis.fit import require_compute
+from analysis.record import Record
 from analysis.shift import (
     Shift,
     crossing,
@@ -41,7 +42,7 @@ class SizeMultiplier:
 
 
 @dataclass(frozen=True)
-class Multiplier:
+class Multiplier(Record):
     """m(C) = C_base(L_variant(C)) / C: above 1, the baseline needs more compute for that loss."""
 
     variant: str
@@ -65,10 +66,6 @@ class Multiplier:
     flops_convention: str | None
     level: float
     interval: str = INTERVAL
-
-    def to_dict(self) -> dict:
-        """Plain numbers, strings, lists and dicts, at full precision."""
-        return asdict(self)
 
 
 def multiplier(

@@ -1,12 +1,11 @@
-"""The multiplier as a function of compute, and several multipliers at once."""
+"""The multiplier as a function of compute."""
 
 import numpy as np
 import pandas as pd
 
 from analysis.cells import pair
-from analysis.multiplier import Multiplier, multiplier
+from analysis.multiplier import multiplier
 from analysis.shift import separate_exponents_shift
-from analysis.stats import Estimate
 
 
 def multiplier_curve(
@@ -42,16 +41,3 @@ def multiplier_curve(
         y = np.polyval(np.polyfit(x_v, y_v, 1), x)
         rows.append((np.exp(x), m_x.value, m_x.low, m_x.high, y_b.min() <= y <= y_b.max()))
     return pd.DataFrame(rows, columns=["pflops_days", "multiplier", "low", "high", "inside"])
-
-
-def simultaneous(df: pd.DataFrame, multipliers: list[Multiplier]) -> dict[str, Estimate]:
-    """Shared-exponent multipliers whose intervals all hold together with at least their level.
-
-    (Bonferroni: of k comparisons each at 1 - (1 - level) / k.) Without those whose curves cross,
-    which have no single multiplier.
-    """
-    each = {m: 1 - (1 - m.level) / len(multipliers) for m in multipliers if m.crosses_at is None}
-    return {
-        m.variant: multiplier(df, m.variant, m.baseline, level=level).shared
-        for m, level in each.items()
-    }

@@ -1,13 +1,14 @@
 """What interval on a multiplier to expect of a design, before it is run."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from analysis.cells import pair, require_compute_range, require_loaded, require_sizes
 from analysis.errors import Refusal
+from analysis.record import Record
 from analysis.shift import shared_exponent_shift
 from analysis.stats import line
 from analysis.table import baseline as baseline_of
@@ -37,7 +38,7 @@ TYPICAL = Noise(0.0014, 0.0, 0.003, 0.057, "typical of published runs")
 
 
 @dataclass(frozen=True)
-class Design:
+class Design(Record):
     """Sizes and seeds, what they cost and what they are worth."""
 
     sizes: tuple[str, ...]
@@ -47,10 +48,6 @@ class Design:
     low: float  # of the median 95% interval on the multiplier
     high: float
     resolved: float  # share of simulated studies whose interval excludes 1
-
-    def to_dict(self) -> dict:
-        """Plain numbers, strings and lists."""
-        return asdict(self)
 
 
 def noise_of(df: pd.DataFrame, baseline: str | None = None) -> Noise:

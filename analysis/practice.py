@@ -1,47 +1,42 @@
 """For whom the learning rates were tuned, which can weigh as much as what is compared."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import pandas as pd
 
+from analysis.record import Record
+
 
 @dataclass(frozen=True)
-class Practice:
+class Practice(Record):
     """Whose sweep chose the runs' learning rates, from the column `rate_swept_for`.
 
-    name: "every variant", each with its own sweep; "baseline alone", as in Attention Residuals
-    (arXiv 2603.15031), which favours the baseline; "none" was swept; "mixed"; "not stated".
+    name: "every variant", each with its own sweep; "one variant", for all, as the baseline in
+    Attention Residuals (arXiv 2603.15031), which favours it; "none"; "mixed"; "not stated".
     """
 
     name: str
+    owner: str | None  # that one variant
     swept_for: dict[str, dict[str, int]]  # variant -> whose sweep ("" for none) -> number of runs
 
-    def to_dict(self) -> dict:
-        """Plain numbers, strings and dicts."""
-        return asdict(self)
 
-
-def practice(df: pd.DataFrame, baseline: str | None) -> Practice:
+def practice(df: pd.DataFrame) -> Practice:
     """The tuning practice of a table.
 
     Args:
       df: from `analysis.load`.
-      baseline: the variant that others are compared with, if there is one.
     """
     if "rate_swept_for" not in df:
-        return Practice("not stated", {})
+        return Practice("not stated", None, {})
     owners = df["rate_swept_for"].astype(object)
     owners = owners.where(owners.notna(), "").astype(str)  # a column of blanks was read as numbers
     counts = {
         str(v): {str(k): int(n) for k, n in owners[df["variant"] == v].value_counts().items()}
         for v in df["variant"].unique()
     }
-    if (owners == "").all():
-        name = "none"
-    elif (owners == df["variant"]).all():
-        name = "every variant"
-    elif (owners == baseline).all():
-        name = "baseline alone"
-    else:
-        name = "mixed"
-    return Practice(name, counts)
+    one = owners.iloc[0] if owners.nunique() == 1 else None
+    if one == "":
+        return Practice("none", None, counts)
+    if (owners == df["variant"]).all():
+        return Practice("every variant", None, counts)
+    return Practice("mixed" if one is None else "one variant", one, counts)

@@ -156,7 +156,7 @@ def _rows(path: Path, lines: list[str], delimiter: str) -> Iterator[tuple[int, l
                         )
                     continue
                 began = number
-            yield line
+            yield line + "\n"  # a line break in a quoted cell is kept
         if began is not None:
             raise Refusal(
                 "unreadable",

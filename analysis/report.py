@@ -11,9 +11,9 @@ from analysis.fit import Fits, fit
 from analysis.forms import Form, forms
 from analysis.holdout import Holdout, holdout
 from analysis.multiplier import Multiplier, multiplier
-from analysis.multiplier_curve import simultaneous
 from analysis.practice import Practice, practice
 from analysis.robustness import Robustness, robustness
+from analysis.simultaneous import simultaneous
 from analysis.stats import Estimate
 
 
@@ -83,13 +83,15 @@ def report(
     table = str(df.attrs.get("source", ""))
     return Report(
         fits=fits,
-        practice=practice(df, fits.baseline),
+        practice=practice(df),
         multipliers=found,
         refusals=refusals,
         together=simultaneous(df, found),
-        robustness=[robustness(df, v, fits.baseline, at, at_loss=at_loss) for v in names],
+        robustness=[
+            robustness(df, v, fits.baseline, at, at_loss=at_loss, seed=seed) for v in names
+        ],
         bootstraps=bootstraps(df, found, n_resamples, seed) if n_resamples else {},
         printed=printed_multipliers(table, fits.baseline) if fits.baseline else [],
-        forms=forms(df) if with_forms else [],
+        forms=forms(df, seed) if with_forms else [],
         holdout=holdout(df, n_held_out) if n_held_out else None,
     )

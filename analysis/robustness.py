@@ -1,17 +1,18 @@
 """How far a multiplier moves when what it rests on is changed: sizes, floor, the clock."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from analysis.bootstrap import huber
 from analysis.cells import Pairs, pair
 from analysis.errors import Refusal
 from analysis.floor import Curves
 from analysis.floor_multiplier import under_own_floors, under_pinned_floor, under_shared_floor
+from analysis.huber import huber
 from analysis.multiplier import multiplier
+from analysis.record import Record
 from analysis.shift import shared_exponent_shift
 from analysis.stats import Estimate, mean_interval
 
@@ -28,22 +29,19 @@ class FloorSensitivity:
 
 
 @dataclass(frozen=True)
-class Robustness:
+class Robustness(Record):
     """What a reviewer would change about a multiplier."""
 
     variant: str
     baseline: str
     at: float  # PFLOP/s-days, of the floors
-    left_out: dict[str, float]  # size -> the shared-exponent multiplier without it
+    # size -> the shared-exponent multiplier without it, None where no usable slope is left
+    left_out: dict[str, float | None]
     floors: tuple[FloorSensitivity, ...]  # each curve with its own exponent
-    huber: Estimate | None  # one exponent, Huber's delta 1e-3; None where that did not converge
+    huber: Estimate | None  # one exponent, Huber's delta 1e-3; None where it is refused
     floor: Estimate | None  # shared by both curves, profile likelihood; None where refused
     single_scale: float  # from the largest size alone, at the baseline's slope
     wall_clock: Estimate | None  # seconds instead of FLOPs; None where they are not recorded
-
-    def to_dict(self) -> dict:
-        """Plain numbers, strings, lists and dicts, at full precision."""
-        return asdict(self)
 
 
 def robustness(
@@ -54,11 +52,13 @@ def robustness(
     level: float = 0.95,
     *,
     at_loss: float | None = None,
+    seed: int = 0,
 ) -> Robustness:
     """Leave-one-size-out, the floor, the largest size alone, and seconds instead of FLOPs.
 
     Args:
       df, variant, baseline, at, level, at_loss: as of `analysis.multiplier`.
+      seed: of Huber's interval.
 
     Raises:
       Refusal: those of `analysis.multiplier`.
@@ -68,21 +68,22 @@ def robustness(
     pairs = pair(df, [*names])
     curves = {v: (np.exp(pairs.ln_compute[v]), np.exp(pairs.ln_loss(v))) for v in names}
     floors, floor = _floors(curves, *names, m.at, float(df["loss"].min()), level)
+    one = m.crosses_at is None  # multiplier there is
     return Robustness(
         variant=m.variant,
         baseline=m.baseline,
         at=m.at,
-        left_out=_left_out(pairs, *names, level),
+        left_out=_left_out(pairs, *names, level) if one else {},
         floors=floors,
-        huber=_huber(curves, *names, level),
+        huber=_huber(curves, *names, level, seed) if one else None,
         floor=floor,
         single_scale=m.by_size[-1].value,
-        wall_clock=_wall_clock(df, m.shared, *names),
+        wall_clock=_wall_clock(df, m.shared, *names) if one else None,
     )
 
 
 def _left_out(pairs: Pairs, base: str, variant: str, level: float) -> dict[str, float]:
-    """Without sizes whose absence leaves no usable slope; empty where only three are shared."""
+    """Empty where only three sizes are shared."""
     if len(pairs.sizes) < 4:
         return {}
     x_b, x_v = pairs.ln_compute[base], pairs.ln_compute[variant]
@@ -93,15 +94,15 @@ def _left_out(pairs: Pairs, base: str, variant: str, level: float) -> dict[str, 
         try:
             shift = shared_exponent_shift(x_b[kept], y_b[kept], x_v[kept], y_v[kept], level)
         except Refusal:  # what is left has no slope
+            found[size] = None
             continue
-        if shift.alpha.low > 0:
-            found[size] = float(np.exp(shift.ln_m.value))
+        found[size] = float(np.exp(shift.ln_m.value)) if shift.alpha.low > 0 else None
     return found
 
 
-def _huber(curves: Curves, base: str, variant: str, level: float) -> Estimate | None:
+def _huber(curves: Curves, base: str, variant: str, level: float, seed: int) -> Estimate | None:
     try:
-        return huber(curves, base, variant, level=level)
+        return huber(curves, base, variant, level=level, seed=seed)
     except Refusal:
         return None
 
@@ -110,12 +111,11 @@ def _floors(
     curves: Curves, base: str, variant: str, at: float, least: float, level: float
 ) -> tuple[tuple[FloorSensitivity, ...], Estimate | None]:
     """m under each floor; and the floor itself, if both curves share one."""
-    names, E = (base, variant), []
+    names, of_both = (base, variant), []
 
     def shared() -> Estimate:
-        found = under_shared_floor(curves, *names, at, level)
-        E.append(found.E)
-        return found.multiplier
+        of_both.append(under_shared_floor(curves, *names, at, level))
+        return of_both[0].multiplier
 
     pinned = [0.0, *(round(share * least, 2) for share in PINNED)]
     ways = {f"{E:g}": partial(under_pinned_floor, curves, *names, E, at, level) for E in pinned}
@@ -126,7 +126,7 @@ def _floors(
             rows.append(FloorSensitivity(floor, find(), None))
         except Refusal as reason:
             rows.append(FloorSensitivity(floor, None, str(reason)))
-    return tuple(rows), E[0] if E else None
+    return tuple(rows), of_both[0].E if of_both else None
 
 
 def _wall_clock(df: pd.DataFrame, flops: Estimate, base: str, variant: str) -> Estimate | None:

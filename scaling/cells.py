@@ -16,7 +16,7 @@ from scaling.flops import count_params, train_flops
 from scaling.learning_rates import rate_of
 from scaling.study import DataSpec, Mesh, Size, Study, Train
 
-_LABELS = {"study", "size", "variant", "rate_swept_for", "mesh"}
+_NO_IDENTITY = {"study", "size", "variant", "rate_swept_for", "mesh"}
 # They change what is written on the way, never the result.
 _NO_INFLUENCE = {"log_every", "checkpoint_every"}
 
@@ -43,7 +43,7 @@ class Cell(Strict):
     @cached_property
     def digest(self) -> str:
         """sha256 of the fields that influence the result beyond rounding; labels do not."""
-        fields = self.model_dump(mode="json", exclude=_LABELS)
+        fields = self.model_dump(mode="json", exclude=_NO_IDENTITY)
         for name in _NO_INFLUENCE:
             fields["train"].pop(name)
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()

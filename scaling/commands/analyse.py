@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from scaling.commands.options import Baseline, Json, MixedData, Source
-from scaling.commands.report import labels_of, print_rows, say
+from scaling.commands.report import labels_of, opened, print_rows, say
 
 SCHEMA_VERSION = 3  # described in docs/method.md
 
@@ -43,14 +43,10 @@ def fit(
     allow_mixed_data: MixedData = False,
 ) -> None:
     """Fit a power law a variant and report compute multipliers with paired intervals."""
-    from analysis import load
     from analysis.report import report
 
     n_held_out = _held_out(holdout)
-    df, baseline = (
-        load(source, allow_mixed_data=allow_mixed_data),
-        baseline or labels_of(source).get("baseline"),
-    )
+    df, baseline = opened(source, baseline, allow_mixed_data)
     found = report(
         df, baseline, at, at_loss,
         n_held_out=n_held_out, n_resamples=resamples, seed=seed, with_forms=forms,
@@ -104,12 +100,9 @@ def gap(
 ) -> None:
     """Compare Full and Block: loss gap by size, and the share of Full's gain that Block keeps."""
     from analysis import gap as gap_of
-    from analysis import load, render
+    from analysis import render
 
-    df, baseline = (
-        load(source, allow_mixed_data=allow_mixed_data),
-        baseline or labels_of(source).get("baseline"),
-    )
+    df, baseline = opened(source, baseline, allow_mixed_data)
     full = full or labels_of(source).get("attnres_full", "attnres_full")
     block = block or labels_of(source).get("attnres_block", "attnres_block")
     g = gap_of(df, full=full, block=block, baseline=baseline)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from scaling.commands.options import Baseline, Json, MixedData, Source
-from scaling.commands.report import labels_of
+from scaling.commands.report import opened
 
 
 def plot(
@@ -18,13 +18,9 @@ def plot(
     allow_mixed_data: MixedData = False,
 ) -> None:
     """Draw the plots of a study as PNG and SVG."""
-    from analysis import load
     from analysis.plots import save_all
 
-    df, baseline = (
-        load(source, allow_mixed_data=allow_mixed_data),
-        baseline or labels_of(source).get("baseline"),
-    )
+    df, baseline = opened(source, baseline, allow_mixed_data)
     run = Path(source) if Path(source).is_dir() else None
     if out is None:
         out = run / "plots" if run else Path(f"plots-{Path(source).stem}")

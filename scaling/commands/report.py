@@ -26,6 +26,14 @@ def labels_of(source: str) -> dict[str, str]:
         return {}
 
 
+def opened(source: str, baseline: str | None, allow_mixed_data: bool):
+    """(the results table, the baseline that was asked for or that the study names)."""
+    from analysis import load
+
+    df = load(source, allow_mixed_data=allow_mixed_data)
+    return df, baseline or labels_of(source).get("baseline")
+
+
 def print_rows(title: str, rows: list[dict[str, str]]) -> None:
     """A table, labels first. Where it would be too wide, intervals go below their values."""
     from scaling.console import make_console, make_table

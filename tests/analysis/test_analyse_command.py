@@ -146,7 +146,8 @@ def test_plot_writes_and_prints_paths(invoke, run, tmp_path):
     assert str(run / "plots" / "loss_vs_compute.svg") in paths
     out = tmp_path / "elsewhere"
     assert json.loads(invoke("plot", "attnres_table2", "--out", out, "--json"))["written"]
-    assert len(list(out.iterdir())) == 6
+    stems = {path.stem for path in out.iterdir()}
+    assert stems >= {"loss_vs_compute", "gap_by_size", "multipliers_by_size"}
 
 
 def test_refusals_pass_through(app):

@@ -95,12 +95,14 @@ def test_porians_tuned_law():
 
 
 def test_the_profile_interval_covers_the_floor():
-    rng, held = np.random.default_rng(5), []
+    rng, held, widths = np.random.default_rng(5), [], []
     for _ in range(40):
         curves = {k: curve(1.5, A, 0.2) for k, A in (("a", 0.8), ("b", 0.75))}
         noisy = {k: (x, y * np.exp(2e-3 * rng.normal(size=len(y)))) for k, (x, y) in curves.items()}
-        held.append(floor_interval(noisy).contains(1.5))
-    assert np.mean(held) >= 0.9
+        found = floor_interval(noisy)
+        held.append(found.contains(1.5))
+        widths.append(found.high - found.low)
+    assert np.mean(held) >= 0.9 and np.mean(widths) < 0.6
 
 
 def test_five_sizes_do_not_exclude_that_there_is_no_floor():

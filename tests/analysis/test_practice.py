@@ -29,13 +29,14 @@ def table(owners: dict[str, list[str]] | None) -> pd.DataFrame:
         (None, "not stated"),
         ({"prenorm": [""] * 3, "full": [""] * 3}, "none"),
         ({"prenorm": ["prenorm"] * 3, "full": ["full"] * 3}, "every variant"),
-        ({"prenorm": ["prenorm"] * 3, "full": ["prenorm"] * 3}, "baseline alone"),
+        ({"prenorm": ["prenorm"] * 3, "full": ["prenorm"] * 3}, "one variant"),
         ({"prenorm": ["prenorm"] * 3, "full": ["prenorm", "full", "full"]}, "mixed"),
         ({"prenorm": ["prenorm", "", ""], "full": ["prenorm", "", ""]}, "mixed"),
     ],
 )
 def test_practice(owners, name):
-    found = practice(table(owners), "prenorm")
+    found = practice(table(owners))
     assert found.name == name
+    assert found.owner == ("prenorm" if name == "one variant" else None)
     if owners is not None:
         assert sum(found.swept_for["full"].values()) == 3

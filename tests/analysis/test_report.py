@@ -21,7 +21,7 @@ def test_table2_as_a_reviewer_would_have_it():
     assert together.low < block.shared.low and together.high > block.shared.high
     assert found.bootstraps["attnres_block"].n_resamples == 10_000
     assert found.forms == [] and found.holdout is None
-    json.dumps(found.to_dict())  # plain numbers
+    json.dumps(found.to_dict(), allow_nan=False)  # plain numbers
 
 
 def test_what_is_asked_for():
@@ -45,3 +45,25 @@ def test_curves_that_cross_are_refused_and_at_one_compute_are_not():
     asked = report(df, at=5.0)
     assert asked.refusals == {} and asked.multipliers[0].crosses_at == pytest.approx(1, rel=0.1)
     assert "hc" not in asked.together and "hc" not in asked.bootstraps
+    assert asked.robustness[0].left_out == {} and asked.robustness[0].huber is None
+
+
+def test_one_noisy_variant_does_not_keep_the_others_from_being_reported():
+    """Joint intervals are wider, and never a reason to refuse what a single one allows."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        names = {"prenorm": 1.0, "a": 1.1, "b": 1.2, "c": 1.3}
+        noise = 0.01 * rng.normal(size=(4, 4, 1))
+        df = study(names, noise=noise, compute=np.geomspace(0.5, 20, 4))
+        found = report(df, n_resamples=0)
+        assert set(found.together) == {m.variant for m in found.multipliers}
+        json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_the_seed_is_that_of_everything_resampled():
+    noise = np.random.default_rng(0).normal(0, 0.003, (2, 5, 1))
+    df = study({"prenorm": 1.0, "hc": 1.2}, noise=noise)
+    first, again, other = (report(df, seed=s, n_resamples=200) for s in (1, 1, 2))
+    assert first.to_dict() == again.to_dict()
+    assert first.robustness[0].huber.low != other.robustness[0].huber.low
+    assert first.bootstraps["hc"].parametric != other.bootstraps["hc"].parametric

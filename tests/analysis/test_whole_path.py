@@ -1,5 +1,6 @@
 """From a CSV file of any dialect to a multiplier: what must not depend on how it was written."""
 
+import json
 import tempfile
 from pathlib import Path
 
@@ -63,14 +64,10 @@ def test_dialects_units_and_orders_change_nothing(study, random, delimiter, bom,
     decimal = "," if delimiter == ";" else "."
     text = frame.to_csv(sep=delimiter, decimal=decimal, index=False, lineterminator="\r\n")
     text = ("# a comment\n" if commented else "") + text
-    path = _written(text.encode("utf-8-sig" if bom else "utf-8"))
-    assert answer(load(path)) == pytest.approx(expected, rel=1e-9)
-
-
-def _written(data: bytes) -> Path:
-    path = Path(tempfile.mkdtemp()) / "runs.csv"
-    path.write_bytes(data)
-    return path
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "runs.csv"
+        path.write_bytes(text.encode("utf-8-sig" if bom else "utf-8"))
+        assert answer(load(path)) == pytest.approx(expected, rel=1e-9)
 
 
 @settings(max_examples=40, deadline=None)
@@ -118,6 +115,7 @@ def test_a_run_twice_is_refused_and_one_that_failed_changes_nothing(study):
 def test_every_report_is_finite_or_says_why_not(study):
     df = load(table(**study))
     found = report(df, n_resamples=200)
+    json.dumps(found.to_dict(), allow_nan=False)
     assert {m.variant for m in found.multipliers} | set(found.refusals) == {
         "attnres_block", "attnres_full",
     }  # fmt: skip
