@@ -15,6 +15,7 @@ from scaling.files import HeldError, lock
 from scaling.launch import Listener, check_here, run_grid
 from scaling.ledger import Ledger
 from scaling.results import write_results
+from scaling.tracking import Tracking
 
 # (cells, ledger, corpus, listen) -> the cells that failed.
 RunCells = Callable[[list[Cell], Ledger, Corpus, Listener], list[Cell]]
@@ -29,6 +30,7 @@ class Job:
     cells: list[Cell]  # of it, those that are asked for
     root: Path  # the run directory
     next: tuple[str, ...] = ()  # commands that such a study supports
+    trackers: tuple[str, ...] = ()  # that are told of every run
 
 
 def run_study(console, job: Job, check: Callable[[list[Cell]], None], run_cells: RunCells) -> bool:
@@ -54,7 +56,8 @@ def run_study(console, job: Job, check: Callable[[list[Cell]], None], run_cells:
         try:
             if todo:
                 with Display(console, len(todo)) as display:
-                    failed = run_cells(todo, ledger, corpus, display.listen)
+                    listen = _listeners(console, job, ledger, display.listen)
+                    failed = run_cells(todo, ledger, corpus, listen)
         finally:
             if multihost.is_lead():
                 results = write_results(ledger)
@@ -65,6 +68,18 @@ def run_study(console, job: Job, check: Callable[[list[Cell]], None], run_cells:
         if job.next and not failed:
             console.print("Next: " + "   ".join(f"scaling {name} {job.root}" for name in job.next))
     return bool(failed)
+
+
+def _listeners(console, job: Job, ledger: Ledger, show: Listener) -> Listener:
+    if not (job.trackers and multihost.is_lead()):
+        return show
+    tracking = Tracking(list(job.trackers), ledger, lambda note: console.print(note, markup=False))
+
+    def listen(cell: Cell, kind: str, payload) -> None:
+        show(cell, kind, payload)
+        tracking.listen(cell, kind, payload)
+
+    return listen
 
 
 def run_here(console, job: Job, n_jobs: int) -> bool:

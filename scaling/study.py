@@ -94,6 +94,7 @@ class Study(Strict):
     seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
     train: Train = Train()
     mesh: Literal["auto"] | Mesh = "auto"
+    trackers: list[Literal["tensorboard", "wandb", "mlflow"]] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -52,7 +52,8 @@ def launch(
             "Leave --jobs out."
         )
     console = make_console()
-    job = Job(loaded.baseline, whole, cells, out / loaded.name, _next(loaded.baseline, whole))
+    commands, trackers = _next(loaded.baseline, whole), tuple(loaded.trackers)
+    job = Job(loaded.baseline, whole, cells, out / loaded.name, commands, trackers)
     if dry_run:
         import jax
 
