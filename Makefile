@@ -74,4 +74,4 @@ lock:
 	  awk '/^[a-z]/ { keep = /^libtpu/ } keep' > requirements-tpu.lock
 
 clean:
-	rm -rf $(VENV) .jax_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis

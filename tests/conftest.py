@@ -1,14 +1,25 @@
 """Strict numerics, warnings as errors, tiny shared fixtures, one compile cache for all runs."""
 
 import functools
+import hashlib
 import importlib.util
 import os
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-ROOT = Path(__file__).resolve().parent.parent
+
+
+def compile_cache() -> Path:
+    """For all checkouts; machine code is good for one kind of processor."""
+    cpu = Path("/proc/cpuinfo")
+    lines = cpu.read_text(encoding="utf-8").splitlines() if cpu.exists() else []
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    kind = hashlib.sha256(flags.encode()).hexdigest()[:8]
+    return Path.home() / ".cache" / "residual-scaling-laws" / f"tests-{kind}"
+
+
 # Commands run by tests inherit it too.
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compile_cache()))
 
 import jax
 import pytest
