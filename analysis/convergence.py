@@ -13,7 +13,10 @@ SAME = 1e-6  # of the objective, relative: starts that ended as low as the best
 
 @dataclass(frozen=True)
 class Convergence:
-    """How a multi-start fit went."""
+    """How a multi-start fit went.
+
+    There are no active bounds to report: nothing is bounded, for coefficients are fitted as logs.
+    """
 
     objective: float  # sum over points, at the best
     objective_name: str
