@@ -4,12 +4,9 @@ k = 1, the additive law of Hoffmann et al., unless it is fitted (see `analysis.c
 """
 
 from dataclasses import asdict, dataclass, replace
-from numbers import Integral
 
 import numpy as np
-import pandas as pd
 
-from analysis.apart import varied_apart
 from analysis.convergence import Convergence, best, lowest
 from analysis.coupled import MOST, Coupled, Coupling, coupling, require_determined
 from analysis.errors import Refusal
@@ -17,11 +14,14 @@ from analysis.floor import require_inside
 from analysis.logsum import Terms, minimise
 from analysis.objectives import Huber, Objective
 from analysis.stats import Estimate, t_quantile
+from analysis.surface_input import (
+    require_floor,
+    require_points,
+    resampled,
+    weights_of_mean_one,
+)
 
 MIN_POINTS = 8  # three more than the additive law has parameters
-MIN_DECADES = 0.5
-MIN_RESAMPLES = 100
-MIN_CLUSTERS = 5
 MIN_CONVERGED = 0.95
 
 
@@ -110,10 +110,10 @@ def fit_surface(
     objective = objective or Huber(1e-3)
     N, D, loss = (np.asarray(x, float) for x in (N, D, loss))
     t_quantile(level, 1)  # refuses what is no level
-    _require(N, D, loss, MIN_POINTS + coupled)
-    _require_floor(floor, float(loss.min()))
-    weights = _weights(weights, len(loss))
-    drawn = _resampled(np.random.default_rng(seed), n_resamples, clusters, len(loss))
+    require_points(N, D, loss, MIN_POINTS + coupled)
+    require_floor(floor, float(loss.min()))
+    weights = weights_of_mean_one(weights, len(loss))
+    drawn = resampled(np.random.default_rng(seed), n_resamples, clusters, len(loss))
     x, z, y = np.log(N), np.log(D), np.log(loss)
     terms = _terms(x - x.mean(), z - z.mean(), tied, floor)
     law, starts = terms, _starts(y, tied, floor)
@@ -153,47 +153,6 @@ def fit_surface(
     return replace(fitted, n_resamples=int(usable.sum()), **_spread(whole, draws, level))
 
 
-def _require(N, D, loss, n_needed: int) -> None:
-    if not (N.ndim == 1 and N.shape == D.shape == loss.shape):
-        raise Refusal("bad-shape", "N, D and loss must be three rows of one length.")
-    for name, values in (("N", N), ("D", D), ("loss", loss)):
-        if not (np.isfinite(values).all() and (values > 0).all()):
-            raise Refusal("not-positive", f"{name} must be finite and above 0 at every point.")
-    if len(loss) < n_needed:
-        raise Refusal(
-            "too-few-points",
-            f"L(N, D) has {n_needed - 3} parameters and is given {len(loss)} points; at least "
-            f"{n_needed} are needed.",
-        )
-    for name, values in (("N", N), ("D", D)):
-        decades = float(np.ptp(np.log10(values)))
-        if decades < MIN_DECADES:
-            raise Refusal(
-                "no-range",
-                f"{name} spans {decades:.2f} decades; below {MIN_DECADES} its exponent cannot be "
-                "told from the floor. Vary it more.",
-            )
-    if not varied_apart(np.log(N), np.log(D)):
-        raise Refusal(
-            "not-varied-apart",
-            "N and D go together (D is a power of N within 10%), so that the two terms can change "
-            "places. Add sizes with more or fewer tokens, or fit L = E + A C^-alpha.",
-        )
-
-
-def _require_floor(floor: float | str, least: float) -> None:
-    if floor == "free":
-        return
-    if isinstance(floor, str):
-        raise Refusal("bad-option", f"floor is {floor!r}; give nats, or free.")
-    if not 0 <= floor < least:
-        raise Refusal(
-            "floor-too-high",
-            f"The floor is pinned at {floor:g} nats, and the least loss is {least:.4g}; it must "
-            "be 0 or more, and below every loss.",
-        )
-
-
 def _require_law(found: dict, least: float, floor: float | str) -> None:
     for name in ("alpha", "beta"):
         if found[name] <= 0:
@@ -206,17 +165,6 @@ def _require_law(found: dict, least: float, floor: float | str) -> None:
         require_inside(found["E"], least, "L(N, D)")
     if not np.isfinite([found["A"], found["B"]]).all():
         raise Refusal("out-of-range", "A or B, the terms at N = D = 1, has no name in floats.")
-
-
-def _weights(weights, n_points: int) -> np.ndarray:
-    """[n_points] of mean 1."""
-    weights = np.ones(n_points) if weights is None else np.asarray(weights, float)
-    if weights.shape != (n_points,) or not (np.isfinite(weights) & (weights > 0)).all():
-        raise Refusal(
-            "bad-weights",
-            f"The weights must be {n_points} numbers, one a point, all finite and above 0.",
-        )
-    return weights / weights.mean()
 
 
 def _terms(x: np.ndarray, z: np.ndarray, tied: bool, floor: float | str) -> Terms:
@@ -288,28 +236,3 @@ def _with_exponents(named: dict) -> dict:
     alpha, beta, k = (named[name] for name in ("alpha", "beta", "k"))
     made = {"exponent_of_N": beta / (alpha + beta)}
     return named | made | {"effective_alpha": k * alpha, "effective_beta": k * beta}
-
-
-def _resampled(rng, n_resamples: int, clusters, n_points: int) -> np.ndarray:
-    """[n_resamples, n_points]: how often each point is drawn."""
-    if not isinstance(n_resamples, Integral) or (n_resamples and n_resamples < MIN_RESAMPLES):
-        raise Refusal(
-            "bad-option",
-            f"n_resamples is {n_resamples}; it must be 0, or a whole number from {MIN_RESAMPLES}.",
-        )
-    if clusters is None:
-        return rng.multinomial(n_points, np.full(n_points, 1 / n_points), n_resamples).astype(float)
-    clusters = np.asarray(clusters, object)
-    if clusters.shape != (n_points,):
-        raise Refusal("bad-shape", f"clusters must be {n_points} labels, one a point.")
-    labels, names = pd.factorize(clusters)
-    if (labels < 0).any():
-        raise Refusal("bad-shape", "A label in clusters is missing; every point needs one.")
-    n = len(names)
-    if n_resamples and n < MIN_CLUSTERS:
-        raise Refusal(
-            "too-few-clusters",
-            f"clusters has {n} distinct labels, which are what is drawn; intervals need at least "
-            f"{MIN_CLUSTERS}.",
-        )
-    return rng.multinomial(n, np.full(n, 1 / n), n_resamples)[:, labels].astype(float)
