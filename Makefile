@@ -19,12 +19,13 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-# Fifteen language models, their scaling laws, multipliers, the Full-Block gap and the plots.
+# Fifteen language models, their scaling laws, multipliers, the Full-Block gap, plots and the report.
 demo: $(STAMP)
 	$(BIN)/scaling launch configs/demo.yaml --jobs 2
 	$(BIN)/scaling fit runs/demo
 	$(BIN)/scaling gap runs/demo
 	$(BIN)/scaling plot runs/demo
+	$(BIN)/scaling report runs/demo
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not tpu_aot"

@@ -53,9 +53,7 @@ def huber(
     terms = Terms(Z[None], np.zeros((1, 2 * n)), ("A_base", "A_variant", "alpha"))
     found = minimise(terms, y, OBJECTIVE, np.broadcast_to(theta, (n_resamples, 3)))
     if found.converged.mean() < MIN_CONVERGED:
-        raise Refusal(
-            "bootstrap-failed", "Over 5% of the resamples by Huber do not converge."
-        )
+        raise Refusal("bootstrap-failed", "Over 5% of the resamples by Huber do not converge.")
     draws = found.theta[found.converged]
     ln_m = (draws[:, 0] - draws[:, 1]) / draws[:, 2]
     low, high = np.quantile(ln_m, ((1 - level) / 2, (1 + level) / 2))

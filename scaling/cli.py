@@ -11,6 +11,7 @@ from scaling.commands import (
     flops,
     launch,
     mixing,
+    page,
     plan,
     plot,
     status,
@@ -38,6 +39,7 @@ app.command()(status.results)
 app.command()(analyse.fit)
 app.command()(analyse.gap)
 app.command()(plot.plot)
+app.command()(page.report)
 
 
 def main() -> None:

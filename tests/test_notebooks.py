@@ -19,7 +19,7 @@ def test_notebook_runs(path):
     nbformat.validate(notebook)
     resources = {"metadata": {"path": str(path.parent.parent)}}
     nbclient.NotebookClient(
-        notebook, timeout=300, kernel_name="python3", resources=resources
+        notebook, timeout=120, kernel_name="python3", resources=resources
     ).execute()
 
 
@@ -28,3 +28,13 @@ def test_notebook_is_stored_without_outputs(path):
     cells = [c for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
     assert cells
     assert all(not c["outputs"] and c["execution_count"] is None for c in cells)
+
+
+@names
+def test_notebook_is_its_script(path):
+    """Pairs by jupytext: the script is what is edited."""
+    jupytext = pytest.importorskip("jupytext", reason="jupytext is not installed")
+    script, notebook = (jupytext.read(path.with_suffix(suffix)) for suffix in (".py", ".ipynb"))
+    assert [(c.cell_type, c.source) for c in script.cells] == [
+        (c.cell_type, c.source) for c in notebook.cells
+    ], f"jupytext --sync {path}"

@@ -45,7 +45,7 @@ def fit(
     """Fit a power law a variant and report compute multipliers with paired intervals."""
     from analysis.report import report
 
-    n_held_out = _held_out(holdout)
+    n_held_out = held_out(holdout)
     df, baseline = opened(source, baseline, allow_mixed_data)
     found = report(
         df, baseline, at, at_loss,
@@ -55,7 +55,7 @@ def fit(
         "baseline": baseline, "at": at, "at_loss": at_loss, "holdout": holdout, "forms": forms,
         "resamples": resamples, "seed": seed, "allow_mixed_data": allow_mixed_data,
     }  # fmt: skip
-    document = _document(df, options) | found.to_dict()
+    document = document_head(df, options) | found.to_dict()
     written = _write_json(source, "fits.json", document)
     if as_json:
         typer.echo(json.dumps(document, indent=2))
@@ -109,14 +109,14 @@ def gap(
     if as_json:
         options = {"baseline": baseline, "full": full, "block": block}
         options["allow_mixed_data"] = allow_mixed_data
-        typer.echo(json.dumps(_document(df, options) | {"gap": g.to_dict()}, indent=2))
+        typer.echo(json.dumps(document_head(df, options) | {"gap": g.to_dict()}, indent=2))
         return
     print_rows(f"{block} - {full} by size", render.gap_rows(g))
     say(render.gap_verdict(g), bold=True)
     say(render.gap_notes(g, df))
 
 
-def _held_out(holdout: str | None) -> int:
+def held_out(holdout: str | None) -> int:
     """N of largest:N; 0 where nothing is held out."""
     from scaling.errors import UserError
 
@@ -128,7 +128,7 @@ def _held_out(holdout: str | None) -> int:
     return int(number)
 
 
-def _document(df, options: dict) -> dict:
+def document_head(df, options: dict) -> dict:
     from scaling.version import code_version
 
     return {
