@@ -104,6 +104,14 @@ def printed_sentence(p: Printed) -> str:
     )
 
 
+def _where(multipliers: list[Multiplier], computes: list[str]) -> str:
+    at = f"at {' to '.join(computes[:: max(len(computes) - 1, 1)])} PFsd"
+    losses = {f"{m.at_loss:.4g}" for m in multipliers}
+    if len(multipliers) > 1 and len(losses) == 1:
+        return f"at a loss of {losses.pop()} nats, which the variants have {at}"
+    return at
+
+
 def multiplier_notes(multipliers: list[Multiplier]) -> list[str]:
     """The interval, and what the comparisons left out or extrapolated."""
     if not multipliers:
@@ -117,7 +125,7 @@ def multiplier_notes(multipliers: list[Multiplier]) -> list[str]:
             if len(multipliers) > 1
             else []
         ),
-        f"Own exponents: at {' to '.join(computes[:: max(len(computes) - 1, 1)])} PFsd.",
+        f"Own exponents: {_where(multipliers, computes)}.",
         "By size: each size's gap, converted at the baseline's slope.",
         "FLOPs only, not wall-clock.",
     ]

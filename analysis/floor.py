@@ -119,6 +119,8 @@ def fit_floors(
     y = np.concatenate([y for _, y in data.values()])
     ln_at = float(x.mean() if at is None else np.log(at))
     _check(floor, exponent, np.exp(y.min()))
+    if isinstance(floor, str) and min(np.ptp(losses) for _, losses in data.values()) < 1e-9:
+        raise Refusal("no-usable-slope", "Losses that do not change determine no floor.")
     owner = np.repeat(np.arange(len(data)), [len(x) for x, _ in data.values()])
     terms, layout = _terms(x - ln_at, owner, len(data), floor, exponent)
     dof = len(y) - len(terms.names)

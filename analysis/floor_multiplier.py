@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.floor import Curves, FloorFits, fit_floors
+from analysis.errors import Refusal
+from analysis.floor import Curves, Floor, fit_floors
 from analysis.floor_profile import floor_interval, require_identified
 from analysis.stats import Estimate, t_interval
 
@@ -13,11 +14,18 @@ N_FLOORS = 9  # of an unknown floor's interval
 
 
 def under_pinned_floor(
-    curves: Curves, base: str, variant: str, E: float, at: float, level: float = 0.95
+    curves: Curves,
+    base: str,
+    variant: str,
+    E: float,
+    at: float,
+    level: float = 0.95,
+    at_loss: float | None = None,
 ) -> Estimate:
     """m at compute `at`, where L = E + A C^-alpha for both, each with its own exponent.
 
-    At E = 0 it is `analysis.shift.separate_exponents_shift`.
+    Or where the variant has the loss `at_loss`. At E = 0 it is
+    `analysis.shift.separate_exponents_shift`.
 
     Args:
       curves: of both, the same sizes in the same order.
@@ -26,30 +34,50 @@ def under_pinned_floor(
       Refusal: those of `analysis.floor.fit_floors`, and of its multiplier.
     """
     pair = {name: curves[name] for name in (base, variant)}
-    return _multiplier(fit_floors(pair, E, at=at), pair, base, variant, at, level)
+    return _multiplier(pair, E, base, variant, at, level, at_loss)
 
 
 def under_own_floors(
-    curves: Curves, base: str, variant: str, at: float, level: float = 0.95
+    curves: Curves,
+    base: str,
+    variant: str,
+    at: float,
+    level: float = 0.95,
+    at_loss: float | None = None,
 ) -> Estimate:
-    """m at compute `at`, each curve with its own floor and exponent.
+    """m at compute `at`, or the loss `at_loss`, each curve with its own floor and exponent.
 
     Raises:
       Refusal: those of `under_pinned_floor`; "floor-unidentified"; "too-few-points": under four.
     """
     pair = {name: curves[name] for name in (base, variant)}
     require_identified(pair, level)
-    return _multiplier(fit_floors(pair, "free", at=at), pair, base, variant, at, level)
+    return _multiplier(pair, "free", base, variant, at, level, at_loss)
 
 
 def _multiplier(
-    fits: FloorFits, curves: Curves, base: str, variant: str, at: float, level: float
+    curves: Curves,
+    floor: Floor,
+    base: str,
+    variant: str,
+    at: float,
+    level: float,
+    at_loss: float | None,
 ) -> Estimate:
     """Delta method, with the covariance of two fits whose residuals at one size go together.
 
     With R = A C^-alpha at `at` and z = E_variant + R_variant - E_base, ln m is
     (ln R_base - ln z) / alpha_base.
     """
+    if at_loss is not None:
+        law = fit_floors(curves, floor, at=at).laws[variant]
+        at = law.compute(at_loss)
+        if not math.isfinite(at):
+            raise Refusal(
+                "below-floor",
+                f"No compute brings '{variant}' to {at_loss:.4g} nats: its floor is {law.E:.4g}.",
+            )
+    fits = fit_floors(curves, floor, at=at)
     m = fits.multiplier(base, variant, at)  # which refuses what has no answer
     b, v = fits.laws[base], fits.laws[variant]
     ln_m, z = math.log(m), v.E + v.reducible - b.E
@@ -76,9 +104,14 @@ class UnknownFloor:
 
 
 def under_shared_floor(
-    curves: Curves, base: str, variant: str, at: float, level: float = 0.95
+    curves: Curves,
+    base: str,
+    variant: str,
+    at: float,
+    level: float = 0.95,
+    at_loss: float | None = None,
 ) -> UnknownFloor:
-    """m at compute `at` if all that is known of the floor is what both curves say of it.
+    """m at `at` or `at_loss` if all that is known of the floor is what both curves say of it.
 
     The hull of the intervals under nine floors in E's interval. Two intervals at 95% guarantee 90%
     together; in simulation the hull holds more often than either (`analysis.coverage`).
@@ -87,9 +120,9 @@ def under_shared_floor(
       Refusal: those of `analysis.floor_profile.floor_interval`.
     """
     E = floor_interval({name: curves[name] for name in (base, variant)}, level=level)
-    best = under_pinned_floor(curves, base, variant, E.value, at, level)
+    best = under_pinned_floor(curves, base, variant, E.value, at, level, at_loss)
     low, high = best.low, best.high
     for floor in np.linspace(E.low, E.high, N_FLOORS):
-        found = under_pinned_floor(curves, base, variant, float(floor), at, level)
+        found = under_pinned_floor(curves, base, variant, float(floor), at, level, at_loss)
         low, high = min(low, found.low), max(high, found.high)
     return UnknownFloor(E, Estimate(best.value, low, high, level))

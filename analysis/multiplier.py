@@ -1,5 +1,6 @@
 """How much compute the baseline would need to match a variant, with a paired interval."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from analysis.shift import (
     shared_exponent_shift,
     shift_at_loss,
 )
-from analysis.stats import Estimate, line
+from analysis.stats import Estimate, Line, line
 from analysis.table import baseline as baseline_of
 from analysis.table import require_variant
 
@@ -114,12 +115,11 @@ def multiplier(
     require_compute_range(x_v, f"'{variant}'")
     points = x_b, y_b, x_v, y_v
     law = line(x_v, y_v)
+    require_point(at, at_loss)
     if at_loss is not None:
-        if at is not None:
-            raise Refusal("bad-option", "Give a compute or a loss to compare at, not both.")
-        _require_loss(at_loss, law.alpha, variant)
+        ln_at = _compute_of(at_loss, law, variant)
         separate = shift_at_loss(*points, np.log(at_loss), level)
-        asked, at = True, float(np.exp((law.intercept - np.log(at_loss)) / law.alpha))
+        asked, at = True, math.exp(ln_at)
     else:
         asked, at = at is not None, float(np.exp(x_v[-1]) if at is None else at)
         require_compute(at)
@@ -191,15 +191,36 @@ def _by_size(pairs: Pairs, base: str, variant: str, alpha: float) -> tuple[SizeM
     return tuple(SizeMultiplier(*row) for row in columns)
 
 
-def _require_loss(at_loss: float, alpha: float, variant: str) -> None:
-    if not (np.isfinite(at_loss) and at_loss > 0):
+def require_point(at: float | None, at_loss: float | None) -> None:
+    """Refuses a compute and a loss at once, and what is neither.
+
+    Raises:
+      Refusal: "bad-compute", "bad-option".
+    """
+    if at is not None and at_loss is not None:
+        raise Refusal("bad-option", "Give a compute or a loss to compare at, not both.")
+    if at is not None:
+        require_compute(at)
+    if at_loss is not None and not (np.isfinite(at_loss) and at_loss > 0):
         raise Refusal("bad-option", f"The loss to compare at is {at_loss}; give nats above 0.")
-    if alpha <= 0:
+
+
+def _compute_of(loss: float, law: Line, variant: str) -> float:
+    """ln of the compute at which the variant has this loss."""
+    if law.alpha <= 0:
         raise Refusal(
             "no-usable-slope",
-            f"The loss of '{variant}' does not fall with compute (alpha {alpha:.3g}), so that no "
-            f"compute is known to bring it to {at_loss:.4g} nats.",
+            f"The loss of '{variant}' does not fall with compute (alpha {law.alpha:.3g}), so that "
+            f"no compute is known to bring it to {loss:.4g} nats.",
         )
+    ln_C = float((law.intercept - np.log(loss)) / law.alpha)
+    if not abs(ln_C) < 100:
+        raise Refusal(
+            "out-of-range",
+            f"'{variant}' would have a loss of {loss:.4g} nats at e^{ln_C:.0f} PFLOP/s-days, far "
+            "from all that was run; compare at a loss near those of the table.",
+        )
+    return ln_C
 
 
 def _crossing_refusal(base: str, variant: str, ln_C: float, first: Shift, last: Shift) -> Refusal:

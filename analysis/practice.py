@@ -30,6 +30,7 @@ def practice(df: pd.DataFrame) -> Practice:
         return Practice("not stated", None, {})
     owners = df["rate_swept_for"].astype(object)
     owners = owners.where(owners.notna(), "").astype(str)  # a column of blanks was read as numbers
+    owners = owners.where(owners.isin(df["variant"].unique()), "")  # a name of no variant is none
     counts = {
         str(v): {str(k): int(n) for k, n in owners[df["variant"] == v].value_counts().items()}
         for v in df["variant"].unique()

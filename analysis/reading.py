@@ -36,6 +36,8 @@ def published_names() -> list[str]:
 
 def locate(source: str | Path) -> Path:
     """The CSV file that `source` stands for."""
+    if not str(source):
+        raise Refusal("no-such-file", "The source is empty; name a run directory, CSV or table.")
     path = Path(source)
     if path.is_dir():
         results = path / "results.csv"

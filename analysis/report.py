@@ -10,7 +10,7 @@ from analysis.errors import Refusal
 from analysis.fit import Fits, fit
 from analysis.forms import Form, forms
 from analysis.holdout import Holdout, holdout
-from analysis.multiplier import Multiplier, multiplier
+from analysis.multiplier import Multiplier, multiplier, require_point
 from analysis.practice import Practice, practice
 from analysis.robustness import Robustness, robustness
 from analysis.simultaneous import simultaneous
@@ -71,6 +71,7 @@ def report(
     Raises:
       Refusal: those of `analysis.fit` and `analysis.holdout`.
     """
+    require_point(at, at_loss)
     fits = fit(df, baseline=baseline, at=at)
     others = [v for v in fits.laws if fits.baseline is not None and v != fits.baseline]
     found, refusals = [], {}

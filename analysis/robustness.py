@@ -16,6 +16,7 @@ from analysis.record import Record
 from analysis.shift import shared_exponent_shift
 from analysis.stats import Estimate, mean_interval
 
+HARDWARE = ("device_kind", "n_devices", "n_processes")
 PINNED = (0.6, 0.8)  # of the least loss of all variants, so that they share a column
 
 
@@ -41,7 +42,8 @@ class Robustness(Record):
     huber: Estimate | None  # one exponent, Huber's delta 1e-3; None where it is refused
     floor: Estimate | None  # shared by both curves, profile likelihood; None where refused
     single_scale: float  # from the largest size alone, at the baseline's slope
-    wall_clock: Estimate | None  # seconds instead of FLOPs; None where they are not recorded
+    # Seconds instead of FLOPs; None where they are not recorded, or of different hardware.
+    wall_clock: Estimate | None
 
 
 def robustness(
@@ -67,7 +69,7 @@ def robustness(
     names = m.baseline, m.variant
     pairs = pair(df, [*names])
     curves = {v: (np.exp(pairs.ln_compute[v]), np.exp(pairs.ln_loss(v))) for v in names}
-    floors, floor = _floors(curves, *names, m.at, float(df["loss"].min()), level)
+    floors, floor = _floors(curves, *names, m.at, float(df["loss"].min()), level, at_loss)
     one = m.crosses_at is None  # multiplier there is
     return Robustness(
         variant=m.variant,
@@ -108,18 +110,29 @@ def _huber(curves: Curves, base: str, variant: str, level: float, seed: int) -> 
 
 
 def _floors(
-    curves: Curves, base: str, variant: str, at: float, least: float, level: float
+    curves: Curves,
+    base: str,
+    variant: str,
+    at: float,
+    least: float,
+    level: float,
+    at_loss: float | None,
 ) -> tuple[tuple[FloorSensitivity, ...], Estimate | None]:
     """m under each floor; and the floor itself, if both curves share one."""
     names, of_both = (base, variant), []
 
     def shared() -> Estimate:
-        of_both.append(under_shared_floor(curves, *names, at, level))
+        of_both.append(under_shared_floor(curves, *names, at, level, at_loss))
         return of_both[0].multiplier
 
     pinned = [0.0, *(round(share * least, 2) for share in PINNED)]
-    ways = {f"{E:g}": partial(under_pinned_floor, curves, *names, E, at, level) for E in pinned}
-    ways |= {"shared": shared, "free": partial(under_own_floors, curves, *names, at, level)}
+    ways = {
+        f"{E:g}": partial(under_pinned_floor, curves, *names, E, at, level, at_loss) for E in pinned
+    }
+    ways |= {
+        "shared": shared,
+        "free": partial(under_own_floors, curves, *names, at, level, at_loss),
+    }
     rows = []
     for floor, find in ways.items():
         try:
@@ -138,6 +151,8 @@ def _wall_clock(df: pd.DataFrame, flops: Estimate, base: str, variant: str) -> E
     if "train_seconds" not in df:
         return None
     runs = df[df["variant"].isin((base, variant))]
+    if any(column in df and runs[column].nunique() > 1 for column in HARDWARE):
+        return None  # of different machines
     seconds = pd.to_numeric(runs["train_seconds"], errors="coerce")
     if not (np.isfinite(seconds) & (seconds > 0)).all():
         return None

@@ -17,6 +17,7 @@ CANONICAL = ("variant", "size", "seed", "loss", "train_flops", "pflops_days")
 COMPUTE_AGREEMENT = 0.01
 # Largest ratio of compute between variants of one size when sizes have to be guessed from compute.
 SAME_SIZE_COMPUTE = 1.25
+SAME_UNIT = 100.0  # a larger ratio of compute between variants of one size is another unit
 BASELINE_NAMES = ("prenorm", "baseline")
 
 Where = Callable[[int], str]  # from a row's position to words, as "Line 4 of 'results.csv'"
@@ -50,7 +51,8 @@ def load(source: str | Path | pd.DataFrame, *, allow_mixed_data: bool = False) -
 
     for column in ("loss", "train_flops", "pflops_days"):
         if column in df:
-            df[column] = numeric_column(df[column], column, where, decimal_comma)
+            name = attrs["loss_column"] if column == "loss" else column
+            df[column] = numeric_column(df[column], name, where, decimal_comma)
     _settle_compute(df, where)
 
     attrs["flops_convention"] = _single_value(df, "flops_convention", "FLOP conventions")
@@ -252,6 +254,15 @@ def _refuse_mixed_sizes(df: pd.DataFrame) -> None:
             "mixed-size",
             f"Runs of variant '{variant}', size '{size}' differ {spread.max():.3g}-fold in "
             "compute, so they are no seeds of one size. Name their sizes apart.",
+        )
+    by_size = df.groupby("size", sort=False)["pflops_days"]
+    with np.errstate(over="ignore"):
+        spread = by_size.max() / by_size.min()
+    if (spread > SAME_UNIT).any():
+        raise Refusal(
+            "compute-unit",
+            f"At size '{spread.idxmax()}' the compute of variants differs {spread.max():.3g}-fold, "
+            "which no residual connection costs: are some rows in another unit?",
         )
 
 

@@ -7,8 +7,35 @@ import yaml
 
 from scaling.errors import UserError
 from scaling.files import write_text
-from scaling.study import Study
+from scaling.study import Size, Study, read_yaml
 from scaling.version import code_version
+
+
+def earlier(path: Path, study: Study) -> Study:
+    """The study, with the rates and sweeps of the ladder that is at `path`, if there is one.
+
+    Raises:
+      UserError: there is something else, or a ladder of other sizes; nothing is overwritten.
+    """
+    if not path.exists():
+        return study
+    found = read_yaml(path) if path.is_file() else {}
+    if set(found) != {"sizes", "learning_rate_sweep"}:
+        raise UserError(
+            f"{path} is there and no ladder; it is left as it is. Give another --ladder."
+        )
+    try:
+        there = {name: Size.model_validate(size) for name, size in found["sizes"].items()}
+    except (AttributeError, ValueError):
+        there = {}
+    if {n: _shape(s) for n, s in there.items()} != {n: _shape(s) for n, s in study.sizes.items()}:
+        raise UserError(f"{path} holds a ladder of other sizes; give another --ladder.")
+    sweeps = {"sizes": there, "learning_rate_sweep": found["learning_rate_sweep"]}
+    return study.model_copy(update=sweeps)
+
+
+def _shape(size: Size) -> dict:
+    return size.model_dump(exclude={"learning_rate", "learning_rates"})
 
 
 def require_writable(path: Path) -> None:
@@ -17,9 +44,13 @@ def require_writable(path: Path) -> None:
     Raises:
       UserError: it cannot.
     """
-    folder = path if path.is_dir() else next(p for p in path.absolute().parents if p.exists())
-    if path.is_dir() or not (folder.is_dir() and os.access(folder, os.W_OK)):
-        raise UserError(f"--ladder {path}: no file can be written there; give another path.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        writable = os.access(path.parent, os.W_OK)
+    except OSError:
+        writable = False
+    if path.is_dir() or not writable:
+        raise UserError(f"{path}: no ladder can be written there; give another --ladder or --out.")
 
 
 def write_ladder(path: Path, study: Study, command: str, swept: list[tuple[str, str]]) -> None:

@@ -1,5 +1,6 @@
 """Which learning rate a cell has, and whose sweep chose it."""
 
+import math
 from typing import NamedTuple
 
 from scaling.study import Study
@@ -23,15 +24,17 @@ def rate_of(study: Study, size: str, variant: str) -> Rate:
     if study.train.learning_rate:
         return Rate(study.train.learning_rate, "")
     rate = spec.learning_rates.get(variant, spec.learning_rate)
-    for owner in (variant, study.baseline):
+    owners = (variant,) if variant in spec.learning_rates else (variant, study.baseline)
+    for owner in owners:
         tried = study.learning_rate_sweep.get(owner, {}).get(size)
         if tried and _is_best(rate, tried):
             return Rate(rate, owner)
     return Rate(rate, "")
 
 
-def _is_best(rate: float, tried: dict[float, float]) -> bool:
+def _is_best(rate: float, tried: dict[float, float | None]) -> bool:
     rates = sorted(tried)
-    i = rates.index(min(tried, key=tried.get))
+    losses = [math.inf if tried[r] is None else tried[r] for r in rates]
+    i = losses.index(min(losses))
     low, high = rates[max(i - 1, 0)], rates[min(i + 1, len(rates) - 1)]
     return low <= rate <= high

@@ -116,7 +116,7 @@ class Ledger:
 
     def write_summary(self, cell: Cell, record: dict) -> None:
         """Marks a cell as done; the last thing that happens to it."""
-        record = {**record, "digest": cell.digest}
+        record = {**record, "digest": cell.digest, "rate_swept_for": cell.rate_swept_for}
         (self.directory(cell) / "failed.json").unlink(missing_ok=True)
         path = self.directory(cell) / "summary.json"
         write_json(path, {**record, "checksum": _checksum(record)})

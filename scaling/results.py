@@ -56,10 +56,10 @@ def write_results(ledger: Ledger) -> Path:
             "variant": cell.variant,
             "seed": cell.seed,
             "learning_rate": cell.train.learning_rate,
-            "rate_swept_for": cell.rate_swept_for,
             "status": ledger.status(cell).kind,
         }
-        rows.append({**(record or {}), **known})
+        swept = {"rate_swept_for": cell.rate_swept_for}  # a finished run keeps what it was
+        rows.append({**swept, **(record or {}), **known})
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()

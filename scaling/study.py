@@ -1,5 +1,6 @@
 """A study: data, a ladder of sizes, variants, seeds and a recipe, read from YAML and checked."""
 
+import difflib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -88,8 +89,11 @@ class Study(Strict):
     data: DataSpec
     model: ModelSpec = ModelSpec()
     sizes: dict[Label, Size] = Field(min_length=1)
-    # How the ladder's rates were chosen: variant -> size -> learning rate -> validation loss.
-    learning_rate_sweep: dict[str, dict[str, dict[float, float]]] = Field(default_factory=dict)
+    # How the ladder's rates were chosen: variant -> size -> learning rate -> validation loss, null
+    # where the run diverged.
+    learning_rate_sweep: dict[str, dict[str, dict[float, float | None]]] = Field(
+        default_factory=dict
+    )
     variants: dict[Label, Variant] = Field(min_length=1)
     seeds: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
     train: Train = Train()
@@ -103,6 +107,17 @@ class Study(Strict):
                 f"baseline {self.baseline!r} is none of the variants; "
                 + closest(self.baseline, self.variants)
             )
+        # A ladder may serve studies that lack some of its variants, but not misspell one.
+        for name in {
+            *self.learning_rate_sweep,
+            *(n for s in self.sizes.values() for n in s.learning_rates),
+        }:
+            meant = difflib.get_close_matches(name, self.variants, 1, cutoff=0.85)
+            if name not in self.variants and meant:
+                raise ValueError(
+                    f"learning rates are given for {name!r}, which is none of the variants; did "
+                    f"you mean {meant[0]!r}?"
+                )
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds {self.seeds} name a seed twice")
         return self
@@ -120,13 +135,13 @@ def load_study(path: str | Path, overrides: list[str] = ()) -> Study:
         does not fit, or an override names no field.
     """
     path = Path(path)
-    raw = _read_yaml(path)
+    raw = read_yaml(path)
     for override in overrides:
         if override.startswith("ladder="):
             _apply(raw, override)
     if "ladder" in raw:
         ladder = path.parent / str(raw.pop("ladder"))  # relative to the study file
-        for key, value in _read_yaml(ladder).items():
+        for key, value in read_yaml(ladder).items():
             if key in raw:
                 raise UserError(f"{path}: {key!r} stands both here and in its ladder {ladder}.")
             raw[key] = value
@@ -223,7 +238,12 @@ def _fields_at(location: list) -> list[str]:
     return list(sections.get(str(location[0]), Study).model_fields)
 
 
-def _read_yaml(path: Path) -> dict:
+def read_yaml(path: Path) -> dict:
+    """The keys of a YAML file.
+
+    Raises:
+      UserError: it cannot be read, or holds no keys.
+    """
     try:
         raw = load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

@@ -108,9 +108,13 @@ def tuned(study: Study, sweeps: dict[Target, Losses]) -> tuple[Study, dict[Targe
     for (size, variant), found in best.items():
         spec, rate = sizes[size], rounded(found.learning_rate)
         if variant == study.baseline:
-            changed = {"learning_rate": rate}
+            others = {v: r for v, r in spec.learning_rates.items() if v != variant}
+            changed = {"learning_rate": rate, "learning_rates": others}
         else:
             changed = {"learning_rates": spec.learning_rates | {variant: rate}}
         sizes[size] = spec.model_copy(update=changed)
-        tried.setdefault(variant, {})[size] = dict(sorted(sweeps[size, variant].items()))
+        tried.setdefault(variant, {})[size] = {
+            rate: loss if math.isfinite(loss) else None
+            for rate, loss in sorted(sweeps[size, variant].items())
+        }
     return study.model_copy(update={"sizes": sizes, "learning_rate_sweep": tried}), best

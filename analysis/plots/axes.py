@@ -24,7 +24,7 @@ def powers(axis, low: float, high: float, inches: float = 5.0) -> None:
     """Ticks of a log axis that is `inches` long: at 1, 2, 5 where these have room, else at 1, 3, or
     at powers of ten; at round numbers between them where the range holds fewer than two."""
     label = 0.33 if low >= 1e-3 and high < 1e4 else 0.62
-    tried = {subs: _within(subs, low / 1.1, 1.1 * high) for subs in ((1, 2, 5), (1, 3), (1,))}
+    tried = {subs: _within(subs, low / 1.001, 1.001 * high) for subs in ((1, 2, 5), (1, 3), (1,))}
     room = [subs for subs, n in tried.items() if n * label < inches and n > 1]
     several = [subs for subs, n in reversed(tried.items()) if n > 1]
     if several:

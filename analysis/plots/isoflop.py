@@ -123,9 +123,7 @@ def _profile(left, right, runs: pd.DataFrame, fitted, colour, marker: str):
 
 
 def _law(axis, optima: list[tuple[float, float]], wide: float, high: float) -> None:
-    axis.set(
-        xscale="log", yscale="log", xlabel="budget C (FLOP)", ylabel="best size N* (parameters)"
-    )
+    axis.set(xscale="log", yscale="log", xlabel="budget C (FLOP)", ylabel="best N* (parameters)")
     if not optima:
         axis.text(0.5, 0.5, "no minimum inside", ha="center", va="center", transform=axis.transAxes)
         axis.set(xticks=[], yticks=[])

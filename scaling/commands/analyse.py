@@ -37,12 +37,13 @@ def fit(
         bool, typer.Option("--forms", help="Other laws and objectives, side by side.")
     ] = False,
     resamples: Annotated[
-        int, typer.Option(help="Of the bootstraps in fits.json; 0 for none.")
+        int, typer.Option(min=0, max=1_000_000, help="Of the bootstraps in fits.json; 0 for none.")
     ] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstraps.")] = 0,
     allow_mixed_data: MixedData = False,
 ) -> None:
     """Fit a power law a variant and report compute multipliers with paired intervals."""
+    from analysis.record import plain
     from analysis.report import report
 
     n_held_out = held_out(holdout)
@@ -55,14 +56,14 @@ def fit(
         "baseline": baseline, "at": at, "at_loss": at_loss, "holdout": holdout, "forms": forms,
         "resamples": resamples, "seed": seed, "allow_mixed_data": allow_mixed_data,
     }  # fmt: skip
-    document = document_head(df, options) | found.to_dict()
-    written = _write_json(source, "fits.json", document)
+    document = plain(document_head(df, options) | found.to_dict())
+    written = _write_json(source, "fits.json", document)  # or why it could not be
     if as_json:
         typer.echo(json.dumps(document, indent=2))
         return
     _say_report(found, df)
     if written:
-        say([f"Wrote {written}"])
+        say([written])
 
 
 def _say_report(found, df) -> None:
@@ -72,6 +73,8 @@ def _say_report(found, df) -> None:
     say(words.law_notes(found.fits, df, found.practice))
     if found.fits.baseline is None:
         say(["No multipliers: no variant is called prenorm or baseline. Name one: --baseline."])
+    elif not (found.multipliers or found.refusals):
+        say([f"No multipliers: '{found.fits.baseline}' is the only variant with finished runs."])
     if found.multipliers:
         title = f"Compute multipliers over {found.fits.baseline}"
         print_rows(title, words.multiplier_rows(found))
@@ -101,6 +104,7 @@ def gap(
     """Compare Full and Block: loss gap by size, and the share of Full's gain that Block keeps."""
     from analysis import gap as gap_of
     from analysis import render
+    from analysis.record import plain
 
     df, baseline = opened(source, baseline, allow_mixed_data)
     full = full or labels_of(source).get("attnres_full", "attnres_full")
@@ -109,7 +113,7 @@ def gap(
     if as_json:
         options = {"baseline": baseline, "full": full, "block": block}
         options["allow_mixed_data"] = allow_mixed_data
-        typer.echo(json.dumps(document_head(df, options) | {"gap": g.to_dict()}, indent=2))
+        typer.echo(json.dumps(plain(document_head(df, options) | {"gap": g.to_dict()}), indent=2))
         return
     print_rows(f"{block} - {full} by size", render.gap_rows(g))
     say(render.gap_verdict(g), bold=True)
@@ -143,10 +147,14 @@ def document_head(df, options: dict) -> dict:
     }
 
 
-def _write_json(source: str, name: str, document: dict) -> Path | None:
+def _write_json(source: str, name: str, document: dict) -> str | None:
     if not Path(source).is_dir():
         return None
     from scaling.files import write_json
 
-    write_json(Path(source) / name, document)
-    return Path(source) / name
+    path = Path(source) / name
+    try:
+        write_json(path, document)
+    except OSError as error:
+        return f"{path} was not written: {error.strerror}."
+    return f"Wrote {path}"

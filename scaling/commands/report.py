@@ -31,7 +31,7 @@ def opened(source: str, baseline: str | None, allow_mixed_data: bool):
     from analysis import load
 
     df = load(source, allow_mixed_data=allow_mixed_data)
-    return df, baseline or labels_of(source).get("baseline")
+    return df, labels_of(source).get("baseline") if baseline is None else baseline
 
 
 def print_rows(title: str, rows: list[dict[str, str]]) -> None:

@@ -26,7 +26,7 @@ def tune(
     factor: Annotated[
         float, typer.Option(min=1.2, max=10, help="Between neighbouring rates.")
     ] = 2.0,
-    widen: Annotated[int, typer.Option(min=0, max=20, help="How often sweeps may be widened.")] = 4,
+    widen: Annotated[int, typer.Option(min=0, max=50, help="How often sweeps may be widened.")] = 4,
     ladder: Annotated[
         Path | None, typer.Option(help="The file to write.", show_default="RUN/ladder.yaml")
     ] = None,
@@ -49,7 +49,7 @@ def tune(
     from scaling.commands.report import print_rows, say
     from scaling.console import make_console
     from scaling.errors import UserError
-    from scaling.ladder import require_writable, write_ladder
+    from scaling.ladder import earlier, require_writable, write_ladder
     from scaling.learning_rates import rate_of
     from scaling.ledger import Ledger
     from scaling.sweep import rounded, sweep, sweep_cells, tuned
@@ -67,12 +67,13 @@ def tune(
     }
     seeds, vocab_size = list(dict.fromkeys(c.seed for c in chosen)), chosen[0].model.vocab_size
     ledger, console = Ledger(out / f"{loaded.name}-tune"), make_console()
+    path = ladder or ledger.root / "ladder.yaml"
+    before = earlier(path, loaded)
     if dry_run:
         rates = {t: [rounded(c * factor**k) for k in (-1, 0, 1)] for t, c in centres.items()}
         cells = list(chain.from_iterable(sweep_cells(loaded, vocab_size, rates, seeds).values()))
         print_grid(console, cells, ledger.root, jobs)
         return
-    path = ladder or ledger.root / "ladder.yaml"
     require_writable(path)
 
     def train(rates):
@@ -84,10 +85,10 @@ def tune(
         where = ", ".join(f"{v} at {s}" for s, v in at_an_end)
         say([
             f"The best rate still lies at an end for {where}, so no ladder is written. The same "
-            f"command with --widen {widen + 2} goes on."
+            "command with a larger --widen goes on."
         ])  # fmt: skip
         raise typer.Exit(1)
-    found, best = tuned(loaded, sweeps)
+    found, best = tuned(before, sweeps)
     print_rows("Best rates", _best_rows(best))
     say(_notes(found, chosen, best))
     write_ladder(path, found, "scaling " + shlex.join(sys.argv[1:]), list(best))

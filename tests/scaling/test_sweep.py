@@ -147,7 +147,7 @@ def test_a_sweep_from_the_command_line(raw_study, write_study, command, tmp_path
         (["--set", "train.learning_rate=1e-3"], "overrides the ladder; leave it out"),
         (["--every-variant", "--variant", "prenorm"], "not both"),
         (["--variant", "prenrom"], "prenorm"),
-        (["--ladder", "."], "no file can be written there"),
+        (["--ladder", "."], "is there and no ladder"),
     ],
 )
 def test_refusals(raw_study, write_study, command, words, say):
