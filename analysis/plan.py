@@ -113,6 +113,11 @@ def expect(
     require_multiplier(multiplier)
     if n_seeds < 1:
         raise Refusal("bad-option", f"{n_seeds} seeds are none; give 1 or more.")
+    if noise.run == noise.interaction == 0:
+        raise Refusal(
+            "no-noise",
+            f"The losses of {noise.source} lie on their laws exactly: no noise to plan with.",
+        )
     for name, value in (("noise", noise.run), ("alpha", noise.alpha)):
         if not (math.isfinite(value) and value > 0):
             raise Refusal("bad-option", f"{name} is {value}; it must be above 0.")

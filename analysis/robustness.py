@@ -126,13 +126,9 @@ def _floors(
         return of_both[0].multiplier
 
     pinned = [0.0, *(round(share * least, 2) for share in PINNED)]
-    ways = {
-        f"{E:g}": partial(under_pinned_floor, curves, *names, E, at, level, at_loss) for E in pinned
-    }
-    ways |= {
-        "shared": shared,
-        "free": partial(under_own_floors, curves, *names, at, level, at_loss),
-    }
+    there = at, level, at_loss
+    ways = {f"{E:g}": partial(under_pinned_floor, curves, *names, E, *there) for E in pinned}
+    ways |= {"shared": shared, "free": partial(under_own_floors, curves, *names, *there)}
     rows = []
     for floor, find in ways.items():
         try:

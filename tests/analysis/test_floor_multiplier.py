@@ -115,3 +115,21 @@ def test_weights_are_repeated_points():
     for bad in ({"a": weights[1:]}, {"a": -weights}, {}):
         with pytest.raises(Refusal, match="8 weights"):
             fit_floors({"a": (C, L)}, weights=bad)
+
+
+def test_at_a_loss_it_is_compared_where_the_floored_law_has_that_loss():
+    curves = floored(1.2, noise=1e-3)
+    fits = fit_floors(curves, 1.2)
+    for loss in (1.7, 1.5):
+        b, v = (fits.laws[name].compute(loss) for name in ("prenorm", "hc"))
+        found = under_pinned_floor(curves, "prenorm", "hc", 1.2, 1.0, at_loss=loss)
+        assert found.value == pytest.approx(b / v, rel=1e-6)
+    with pytest.raises(Refusal, match=r"No compute brings 'hc' to 1\.1 nats") as error:
+        under_pinned_floor(curves, "prenorm", "hc", 1.2, 1.0, at_loss=1.1)
+    assert error.value.code == "below-floor"
+
+
+def test_losses_that_do_not_change_determine_no_floor():
+    C, L = floored(1.2)["hc"]
+    with pytest.raises(Refusal, match="determine no floor"):
+        fit_floors({"a": (C, np.full_like(L, 2.0))}, "free")

@@ -273,6 +273,7 @@ def test_at_equal_loss_it_is_the_same_shift():
         ({"at": 1.0, "at_loss": 2.0}, "not both"),
         ({"at_loss": 0.0}, "nats above 0"),
         ({"at_loss": float("nan")}, "nats above 0"),
+        ({"at_loss": 1e-20}, "far from all that was run"),
     ],
 )
 def test_what_it_cannot_be_asked(options, say):

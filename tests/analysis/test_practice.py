@@ -32,6 +32,7 @@ def table(owners: dict[str, list[str]] | None) -> pd.DataFrame:
         ({"prenorm": ["prenorm"] * 3, "full": ["prenorm"] * 3}, "one variant"),
         ({"prenorm": ["prenorm"] * 3, "full": ["prenorm", "full", "full"]}, "mixed"),
         ({"prenorm": ["prenorm", "", ""], "full": ["prenorm", "", ""]}, "mixed"),
+        ({"prenorm": ["xyzzy"] * 3, "full": ["xyzzy"] * 3}, "none"),  # the name of no variant
     ],
 )
 def test_practice(owners, name):

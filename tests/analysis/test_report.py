@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from made_up_studies import study
 
-from analysis import load, multiplier
+from analysis import Refusal, load, multiplier
+from analysis.record import plain
 from analysis.report import report
 
 
@@ -67,3 +68,25 @@ def test_the_seed_is_that_of_everything_resampled():
     assert first.to_dict() == again.to_dict()
     assert first.robustness[0].huber.low != other.robustness[0].huber.low
     assert first.bootstraps["hc"].parametric != other.bootstraps["hc"].parametric
+
+
+def test_numbers_that_json_lacks_are_null():
+    compute = np.array([1.0, 1.01, 1.02])  # A, at C = 1, is beyond all floats
+    noise = np.random.default_rng(0).normal(0, 0.01, (2, 3, 1))
+    df = study({"prenorm": 1.0, "hc": 1.2}, compute=1e-9 * compute, noise=noise)
+    json.dumps(plain(report(df, n_resamples=0).to_dict()), allow_nan=False)
+
+
+def test_what_cannot_be_asked_is_refused_whatever_the_table():
+    for options in ({"at": 1.0, "at_loss": 2.0}, {"at_loss": -1.0}, {"at": 0.0}):
+        with pytest.raises(Refusal):
+            report(study({"prenorm": 1.0}), **options)
+
+
+def test_the_clock_compares_runs_of_one_machine_only():
+    noise = np.random.default_rng(0).normal(0, 0.002, (2, 5, 1))
+    df = study({"prenorm": 1.0, "hc": 1.2}, noise=noise)
+    df["train_seconds"], df["device_kind"] = df["train_flops"] / 1e12, "A100"
+    assert report(df, n_resamples=0).robustness[0].wall_clock is not None
+    df.loc[df["variant"] == "hc", "device_kind"] = "H100"
+    assert report(df, n_resamples=0).robustness[0].wall_clock is None

@@ -389,3 +389,19 @@ class TestDataFrames:
 
 def test_computes_that_are_beyond_a_ratio(csv):
     assert len(load(csv("variant,loss,pflops_days\nx,1.9,1e-310\nx,1.8,1\n"))) == 2
+
+
+def test_variants_in_another_unit_are_refused(csv):
+    rows = "variant,size,loss,train_flops\nx,S,1.9,1e19\ny,S,1.8,1e16\n"
+    error = refused(csv(rows))
+    assert error.code == "compute-unit" and "1e+03-fold" in str(error)
+
+
+def test_a_bad_loss_is_called_by_its_columns_name(csv):
+    error = refused(csv("variant,val_loss,loss,train_flops\nx,NA,1.9,1e19\n"))
+    assert "`val_loss` is 'NA'" in str(error)
+
+
+def test_no_source_is_not_this_folder():
+    with pytest.raises(Refusal, match="source is empty"):
+        load("")

@@ -9,8 +9,11 @@ import pytest
 from analysis.errors import Refusal
 from analysis.learning_rate import best_rate
 from scaling.cells import expand
-from scaling.ladder import write_ladder
+from scaling.errors import UserError
+from scaling.ladder import earlier, write_ladder
 from scaling.learning_rates import rate_of
+from scaling.ledger import Ledger
+from scaling.results import write_results
 from scaling.study import load_study
 from scaling.sweep import sweep, sweep_cells, tuned
 
@@ -119,6 +122,69 @@ def test_runs_of_a_sweep_are_the_studys_but_for_the_rate(study):
     assert [c.train.learning_rate for c in cells] == [0.01, 0.02]
     assert cells[0].digest == own.digest  # the ladder's own rate is among them
     assert len({c.key for c in cells}) == 2
+
+
+def test_a_ladder_with_a_rate_that_diverged_can_be_read(study, tmp_path, raw_study, write_study):
+    losses = parabola(0.02) | {0.1: math.inf}
+    found, _ = tuned(study, {("d8", "prenorm"): losses})
+    write_ladder(tmp_path / "ladder.yaml", found, "scaling tune", [("d8", "prenorm")])
+    del raw_study["sizes"]
+    again = load_study(write_study(raw_study | {"ladder": "ladder.yaml"}))
+    assert again.learning_rate_sweep["prenorm"]["d8"][0.1] is None
+    assert rate_of(again, "d8", "prenorm").swept_for == "prenorm"
+
+
+def with_own_rates(study, **rates):
+    size = study.sizes["d8"].model_copy(update={"learning_rates": rates})
+    return study.model_copy(update={"sizes": {**study.sizes, "d8": size}})
+
+
+def test_the_baselines_own_entry_gives_way_to_its_sweep(study):
+    found, _ = tuned(with_own_rates(study, prenorm=0.5), {("d8", "prenorm"): parabola(0.02)})
+    assert rate_of(found, "d8", "prenorm") == (0.02, "prenorm")
+    assert rate_of(found, "d8", "attnres_full") == (0.02, "prenorm")
+
+
+def test_a_rate_given_to_a_variant_by_hand_is_not_the_baselines(study):
+    by_hand = with_own_rates(study, attnres_full=0.021)
+    found, _ = tuned(by_hand, {("d8", "prenorm"): parabola(0.02)})
+    assert rate_of(found, "d8", "attnres_full") == (0.021, "")
+
+
+def test_a_second_sweep_goes_on_with_the_ladder_that_is_there(study, tmp_path):
+    path = tmp_path / "ladder.yaml"
+    first, _ = tuned(earlier(path, study), {("d8", "prenorm"): parabola(0.02)})
+    write_ladder(path, first, "scaling tune", [("d8", "prenorm")])
+    second, _ = tuned(earlier(path, study), {("d8", "attnres_full"): parabola(0.005)})
+    assert rate_of(second, "d8", "prenorm") == (0.02, "prenorm")
+    assert rate_of(second, "d8", "attnres_full") == (0.005, "attnres_full")
+
+
+def test_nothing_but_a_ladder_of_these_sizes_is_overwritten(study, tmp_path):
+    path = tmp_path / "file"
+    for text in ("name: x\nsizes: {}\n", "sizes: {}\nlearning_rate_sweep: {}\n", "- 1\n", ""):
+        path.write_text(text)
+        with pytest.raises(UserError, match=r"[Gg]ive another|must hold keys"):
+            earlier(path, study)
+        assert path.read_text() == text
+
+
+def test_a_misspelt_variant_with_rates_is_named(raw_study, write_study):
+    raw_study["sizes"]["d8"]["learning_rates"] = {"attnres_blok": 0.1}
+    with pytest.raises(UserError, match="did you mean 'attnres_block'"):
+        load_study(write_study(raw_study))
+
+
+def test_a_finished_run_keeps_whose_sweep_it_was(study, tmp_path):
+    ledger = Ledger(tmp_path / "runs")
+    cell = expand(study, 256, ["d8"], ["prenorm"])[0].model_copy(
+        update={"rate_swept_for": "prenorm"}
+    )
+    ledger.add([cell], "prenorm")
+    ledger.write_summary(cell, {"val_loss": 2.0})
+    ledger.add([cell.model_copy(update={"rate_swept_for": ""})], "prenorm")
+    rows = pd.read_csv(write_results(ledger))
+    assert list(rows.rate_swept_for) == ["prenorm"]
 
 
 @pytest.mark.slow
