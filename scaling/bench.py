@@ -20,6 +20,7 @@ import numpy as np
 from rich.markup import escape
 
 from kernels.depth_attention.bench import rows as kernel_rows
+from scaling.bench_analysis import on_one_core
 from scaling.cells import Cell, expand
 from scaling.console import make_console, make_table
 from scaling.data import prepare, train_batches
@@ -45,6 +46,7 @@ def main() -> None:
         *(_utilisation(console, d, t) for d, t in ((256, 128), (256, 256), (512, 128))),
         _input(console),
         _fit(),
+        *on_one_core(),
         *kernel_rows(console, take_turns),
     ]
     table = make_table(
