@@ -123,6 +123,26 @@ def _aligned(seeds: list[np.ndarray]) -> tuple[int, list[np.ndarray | slice]]:
     return len(common), [np.array([row[seed] for seed in common]) for row in rows]
 
 
+def seed_weights(df: pd.DataFrame, variant: str) -> np.ndarray:
+    """[n_sizes] one over the variance of mean ln loss that seeds leave, sizes by compute.
+
+    For `fit_floors` and `fit_surface`. The variance of a run is pooled over sizes, so that a size
+    of three seeds weighs three times one of a single seed; lack of fit, which seeds do not average
+    out, would even them: with it, equal weights are right.
+
+    Raises:
+        Refusal: "no-replicates": no size has two seeds.
+    """
+    means, runs = size_means(df, variant), df[df["variant"] == variant]
+    ln_loss = np.log(runs["loss"]) - np.log(runs["loss"]).groupby(runs["size"]).transform("mean")
+    dof = len(runs) - len(means)
+    if dof < 1:
+        raise Refusal(
+            "no-replicates", f"No size of '{variant}' has two seeds, which would tell their noise."
+        )
+    return means["n_seeds"].to_numpy() / (float(ln_loss @ ln_loss) / dof)
+
+
 def require_sizes(n: int, what: str, sizes: object = ()) -> None:
     """Refuse fewer than three sizes: two points fix a power law and leave nothing to judge it."""
     if n < MIN_SIZES:

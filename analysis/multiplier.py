@@ -96,9 +96,10 @@ def multiplier(
 
     Raises:
         Refusal: "missing-variant", "no-baseline", "same-variant", "too-few-sizes",
-            "no-compute-range", "bad-compute", "bad-option", "no-usable-slope", "out-of-range";
-            "curves-cross": one is better at the smallest compute and the other at the largest, both
-            shown, so that no single multiplier holds; with `at` or `at_loss` there is one.
+            "no-compute-range", "bad-compute", "bad-option", "no-usable-slope", "out-of-range",
+            "no-overlap": no loss that both were seen at; "curves-cross": one is better at the
+            smallest compute and the other at the largest, both shown, so that no single multiplier
+            holds; with `at` or `at_loss` there is one.
     """
     require_loaded(df)
     variant = require_variant(df, variant)
@@ -129,6 +130,7 @@ def multiplier(
     _require_slope(shared, f"{base} and {variant} together")
     for shift in (separate, shared):
         _require_in_range(shift, base, variant)
+    _require_overlap(y_b, y_v, base, variant)
     crossed = crossing(*points, level)
     if crossed and not asked:
         raise _crossing_refusal(base, variant, *crossed)
@@ -221,6 +223,18 @@ def _compute_of(loss: float, law: Line, variant: str) -> float:
             "from all that was run; compare at a loss near those of the table.",
         )
     return ln_C
+
+
+def _require_overlap(y_b: np.ndarray, y_v: np.ndarray, base: str, variant: str) -> None:
+    """A loss that only one of them was seen at says nothing of the other's compute there."""
+    if y_v.max() < y_b.min() or y_b.max() < y_v.min():
+        (low, high), (b_low, b_high) = (np.exp([y.min(), y.max()]) for y in (y_v, y_b))
+        raise Refusal(
+            "no-overlap",
+            f"The losses of '{variant}' ({low:.4g} to {high:.4g}) and '{base}' ({b_low:.4g} to "
+            f"{b_high:.4g}) do not overlap, so that no compute of one is known at a loss of the "
+            "other. Widen the range of sizes until they do, or compare losses (scaling gap).",
+        )
 
 
 def _crossing_refusal(base: str, variant: str, ln_C: float, first: Shift, last: Shift) -> Refusal:

@@ -10,6 +10,7 @@ from made_up_studies import study
 
 from analysis import Refusal, load, multiplier, robustness
 from analysis.bootstrap import bootstraps
+from analysis.cells import seed_weights
 from analysis.coefficients import multiplier_from_coefficients
 from analysis.multiplier_curve import multiplier_curve
 from analysis.shift import separate_exponents_shift, shared_exponent_shift
@@ -324,3 +325,20 @@ def test_several_at_once_are_wider():
     assert together["x"] == multiplier(df, "x", level=0.975).shared
     assert together["x"].low < found[0].shared.low < found[0].shared.high < together["x"].high
     assert simultaneous(df, found[:1])["x"] == found[0].shared
+
+
+def test_losses_that_do_not_overlap_are_refused():
+    df = study({"prenorm": 1, "x": 40}, compute=np.array([1.0, 2.0, 4.0, 8.0]))
+    with pytest.raises(Refusal, match="do not overlap") as error:
+        multiplier(df, "x")
+    assert error.value.code == "no-overlap"
+
+
+def test_weights_are_one_over_the_variance_of_a_sizes_mean():
+    noise = np.random.default_rng(0).normal(0, 0.01, (1, 4, 3))
+    df = study({"prenorm": 1}, noise=noise, seeds=3, compute=np.array([1.0, 2.0, 4.0, 8.0]))
+    df = df.drop(df.index[[0, 1]])  # one seed is left of the first size
+    pooled = np.var(noise[0, 1:], axis=1, ddof=1).mean()
+    assert seed_weights(df, "prenorm") == pytest.approx(np.array([1, 3, 3, 3]) / pooled)
+    with pytest.raises(Refusal, match="two seeds"):
+        seed_weights(study({"prenorm": 1}), "prenorm")
