@@ -1,6 +1,7 @@
 """The walk over depth: all sublayers of a stack of layers, joined by a residual connection."""
 
 import itertools
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -10,6 +11,11 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from models.residuals.base import QKV, Residual, State
+
+# observe(residual, state, site, x, y) -> a tree of arrays. Of one sublayer: the residual connection
+# and the state as `read` is given them, what it read and what it put out. The last call is of the
+# readout: y is None, site n_sublayers. In a scan `site` is traced.
+Observe = Callable[[Residual, State, Any, Any, Array | None], Any]
 
 
 class Layer(Protocol):
@@ -37,9 +43,20 @@ def walk(residual: Residual, x_BTD: Float[Array, "B T D"], layers: Layer) -> Flo
       ValueError: the residual connection returns no State, or something of another shape or dtype
         than it must, or changes the history within a segment.
     """
-    out_BTD = residual.readout(final_state(residual, x_BTD, layers))
+    return observed_walk(residual, x_BTD, layers, _nothing)[0]
+
+
+def observed_walk(
+    residual: Residual, x_BTD: Float[Array, "B T D"], layers: Layer, observe: Observe
+) -> tuple[Float[Array, "B T D"], list]:
+    """`walk`, and what `observe` has returned for each sublayer and for the readout.
+
+    It is returned through scans and recomputed layers, so that any model may be observed as it is.
+    """
+    state, seen = _all_sublayers(residual, x_BTD, layers, observe)
+    out_BTD = residual.readout(state)
     _check(residual, "readout", out_BTD, x_BTD)
-    return out_BTD
+    return out_BTD, [*seen, observe(residual, state, residual.cfg.n_sublayers, out_BTD, None)]
 
 
 def final_state(residual: Residual, x_BTD: Float[Array, "B T D"], layers: Layer) -> State:
@@ -50,53 +67,73 @@ def final_state(residual: Residual, x_BTD: Float[Array, "B T D"], layers: Layer)
       x_BTD: the token embedding.
       layers: stacked, [n_layers, ...] in every leaf: depth is data, not code.
     """
-    segments = residual.segments(residual.cfg)
+    return _all_sublayers(residual, x_BTD, layers, _nothing)[0]
+
+
+def _nothing(*_) -> None:
+    """Observes nothing."""
+
+
+def _all_sublayers(residual, x_BTD, layers: Layer, observe: Observe) -> tuple[State, list]:
+    segments, seen = residual.segments(residual.cfg), []
     steps = _steps(residual, layers, segments)
     run = _run_segment
     if residual.remat(residual.cfg) == "block":
-        run = jax.checkpoint(run, static_argnums=3)
+        run = jax.checkpoint(run, static_argnums=(3, 4))
     state = _state(residual, "init", residual.init(x_BTD))
     for segment in segments:
-        state = run(residual, state, steps[segment], segment)
-    return state
+        state, found = run(residual, state, steps[segment], segment, observe)
+        seen += found
+    return state, seen
 
 
-def _run_segment(residual: Residual, state: State, steps: list[Step], segment: range) -> State:
+def _run_segment(
+    residual: Residual, state: State, steps: list[Step], segment: range, observe: Observe
+) -> tuple[State, list]:
     """All sublayers of a segment, in one scan or one after the other."""
-    state = _state(residual, "begin", residual.begin(state, segment))
+    state, seen = _state(residual, "begin", residual.begin(state, segment)), []
     if residual.is_scanned(residual.cfg, segment):
-        state = _scan(residual, state, segment, steps[0])
+        state, seen = _scan(residual, state, segment, steps[0], observe)
     else:
         for step, sites in zip(steps, _by_layer(segment), strict=True):
-            state = _run(residual, state, step, sites, segment.start)
-    return _state(residual, "end", residual.end(state, segment))
+            state, found = _run(residual, state, step, sites, segment.start, observe)
+            seen += found
+    return _state(residual, "end", residual.end(state, segment)), seen
 
 
-def _run(residual: Residual, state: State, step: Step, sites: range, first: int) -> State:
+def _run(
+    residual: Residual, state: State, step: Step, sites: range, first: int, observe: Observe
+) -> tuple[State, list]:
     """The sublayers `sites` of one layer, in a segment that starts at `first`."""
 
-    def run(residual: Residual, step: Step, state: State) -> State:
+    def run(residual: Residual, step: Step, state: State) -> tuple[State, list]:
+        seen = []
         for row, site in enumerate(sites):
-            view = _view(residual, step, row)
-            written = _sublayer(view, state.row(site - first), step.layer, site, site % 2)
+            view, one = _view(residual, step, row), state.row(site - first)
+            written, found = _sublayer(view, one, step.layer, site, site % 2, observe)
             state = state._replace(carry=written.carry)
-        return state
+            seen.append(found)
+        return state, seen
 
     if residual.remat(residual.cfg) == "layer":
         run = jax.checkpoint(run)
     return run(residual, step, state)
 
 
-def _scan(residual: Residual, state: State, segment: range, stack: Step) -> State:
+def _scan(
+    residual: Residual, state: State, segment: range, stack: Step, observe: Observe
+) -> tuple[State, list]:
     """The layers of a segment as one loop, with the history closed over."""
 
     def body(carry, inputs):
         step, reads, first = inputs
+        seen = []
         for row in range(2):
-            one = State(state.history, carry, reads).row(row)
-            view = _view(residual, step, row)
-            carry = _sublayer(view, one, step.layer, first + row, row).carry
-        return carry, None
+            view, one = _view(residual, step, row), State(state.history, carry, reads).row(row)
+            written, found = _sublayer(view, one, step.layer, first + row, row, observe)
+            carry = written.carry
+            seen.append(found)
+        return carry, seen
 
     if residual.remat(residual.cfg) == "layer":
         body = jax.checkpoint(body, prevent_cse=False)
@@ -106,17 +143,21 @@ def _scan(residual: Residual, state: State, segment: range, stack: Step) -> Stat
 
     stack = stack._replace(by_sublayer=pairs(stack.by_sublayer))
     inputs = (stack, pairs(state.reads), jnp.arange(segment.start, segment.stop, 2))
-    carry, _ = jax.lax.scan(body, state.carry, inputs)
-    return State(state.history, carry)
+    carry, seen = jax.lax.scan(body, state.carry, inputs)
+    layers = [jax.tree.map(lambda leaf, i=i: leaf[i], seen) for i in range(len(segment) // 2)]
+    return State(state.history, carry), [found for pair in layers for found in pair]
 
 
-def _sublayer(residual: Residual, state: State, layer: Layer, site, kind: int) -> State:
+def _sublayer(
+    residual: Residual, state: State, layer: Layer, site, kind: int, observe: Observe
+) -> tuple[State, Any]:
     """One sublayer, from its read to its write; kind 0 is attention, 1 the MLP."""
     seen = residual.prepare(state._replace(is_attention=kind == 0), site)
     seen = _state(residual, "prepare", seen)
     x = residual.read(seen, site)
     for way_BTD in x if isinstance(x, QKV) and kind == 0 else [x]:
         _check(residual, "read", way_BTD, None)
+    before = seen
     if kind == 0:
         y_BTD, seen = layer.attend(x, partial(_keys_values, residual, seen, site))
     else:
@@ -127,7 +168,7 @@ def _sublayer(residual: Residual, state: State, layer: Layer, site, kind: int) -
             f"{type(residual).__name__} changes state.history within a segment, where it is "
             "constant; let `write` keep what changes in `carry`, and `end` move it to the history"
         )
-    return written
+    return written, observe(residual, before, site, x, y_BTD)
 
 
 def _keys_values(residual: Residual, state: State, site, k_BTKH: Array, v_BTKH: Array):

@@ -8,7 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from models.config import ModelConfig
-from models.depth import walk
+from models.depth import Observe, observed_walk, walk
 from models.layers import STREAM, Layer, RMSNorm
 from models.loss import HEAD, nll, nll_sum
 from models.params import fan_in, param
@@ -45,8 +45,12 @@ class Transformer(nnx.Module):
 
     def hidden(self, tokens_BT: Int[Array, "B T"]) -> Float[Array, "B T D"]:
         """What the head sees: the readout, after the final norm where there is one."""
-        x_BTD = constrain(self.embed[tokens_BT].astype(self.cfg.dtype), *STREAM)
-        x_BTD = walk(self.residual, x_BTD, self.layers)
+        return self._normed(walk(self.residual, self._embedded(tokens_BT), self.layers))
+
+    def _embedded(self, tokens_BT) -> Float[Array, "B T D"]:
+        return constrain(self.embed[tokens_BT].astype(self.cfg.dtype), *STREAM)
+
+    def _normed(self, x_BTD) -> Float[Array, "B T D"]:
         return x_BTD if self.final_norm is None else self.final_norm(x_BTD)
 
     @property
@@ -70,6 +74,18 @@ class Transformer(nnx.Module):
         """Their weighted sum, for training."""
         x_BTD = self.hidden(tokens_BT[:, :-1])
         return nll_sum(x_BTD, self.head_DV, tokens_BT[:, 1:], weights_BT)
+
+    def observed_nll_sum(
+        self,
+        tokens_BT: Int[Array, "B T+1"],
+        weights_BT: Float[Array, "B T"],
+        observe: Observe,
+    ) -> tuple[Float[Array, ""], list]:
+        """The same, and what `observe` has seen; see `models.depth.observed_walk`."""
+        x_BTD = self._embedded(tokens_BT[:, :-1])
+        x_BTD, seen = observed_walk(self.residual, x_BTD, self.layers, observe)
+        total = nll_sum(self._normed(x_BTD), self.head_DV, tokens_BT[:, 1:], weights_BT)
+        return total, seen
 
 
 def make_residual(cfg: ModelConfig, key: jax.Array) -> Residual:

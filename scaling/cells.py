@@ -18,7 +18,7 @@ from scaling.study import DataSpec, Mesh, Size, Study, Train
 
 _NO_IDENTITY = {"study", "size", "variant", "rate_swept_for", "mesh"}
 # They change what is written on the way, never the result.
-_NO_INFLUENCE = {"log_every", "checkpoint_every"}
+_NO_INFLUENCE = {"log_every", "checkpoint_every", "dynamics_every"}
 
 
 class Cell(Strict):

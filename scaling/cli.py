@@ -6,6 +6,7 @@ from typing import NoReturn
 import typer
 
 from scaling.commands import (
+    ablate,
     analyse,
     compile,
     flops,
@@ -34,6 +35,7 @@ app.command("compile")(compile.compile_study)
 app.command()(variants.variants)
 app.command("check-variant")(variants.check_variant)
 app.command("mixing-matrix")(mixing.mixing_matrix)
+app.command("ablate-sources")(ablate.ablate_sources)
 app.command()(status.status)
 app.command()(status.results)
 app.command()(analyse.fit)

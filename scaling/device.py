@@ -121,3 +121,16 @@ def measure_matmul_flops(n: int = 1024, repeats: int = 40) -> float:
         product(a, a).block_until_ready()
         seconds.append(time.perf_counter() - start)
     return 2 * n**3 / min(seconds)
+
+
+def program_memory(compiled: jax.stages.Compiled) -> dict[str, int]:
+    """What a program takes on one device in bytes, by kind; "peak" is all, with aliases once."""
+    found = compiled.memory_analysis()
+    sizes = {
+        "arguments": found.argument_size_in_bytes,
+        "outputs": found.output_size_in_bytes,
+        "aliased": found.alias_size_in_bytes,
+        "temporaries": found.temp_size_in_bytes,
+        "code": found.generated_code_size_in_bytes,
+    }
+    return sizes | {"peak": sum(sizes.values()) - 2 * sizes["aliased"]}

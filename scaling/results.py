@@ -30,6 +30,7 @@ COLUMNS = {
     "compile_seconds": "spent compiling",
     "tokens_per_second": "tokens / train_seconds; empty where other devices did a part",
     "mfu": "model FLOPs a second, head included, over the devices' peak; of a CPU, a timed one",
+    "peak_memory_bytes": "of a training step on one device, by the compiler's account",
     "data_fingerprint": "hash of the tokenized data and the tokenizer",
     "code_version": "of this package",
     "jax_version": "of jax",

@@ -13,7 +13,8 @@ from jax.experimental import multihost_utils
 from scaling import checkpoint, multihost
 from scaling.cells import Cell
 from scaling.data import Corpus, train_batches, validation_batches
-from scaling.device import peak_flops
+from scaling.device import peak_flops, program_memory
+from scaling.dynamics import Dynamics, Probe, interval
 from scaling.flops import PFLOPS_DAY, count_params, train_flops
 from scaling.ledger import Ledger
 from scaling.metrics import Metrics
@@ -64,8 +65,12 @@ def run_cell(
         state = program.init()
         first = program.put({"tokens": _tokens_like(cell, program.rows)})
         train_step = program.compile_train(state, first)
+    with clock.measure("dynamics"):
+        probe = Probe(program, corpus) if interval(cell) else None
     state = _resume(directory, corpus, program, state, clock, say)
-    state = _train(cell, directory, corpus, program, train_step, state, clock, report)
+    path = directory / "dynamics.parquet" if multihost.is_lead() else None
+    dynamics = Dynamics(cell, probe, path, int(state["step"]))
+    state = _train(cell, directory, corpus, program, train_step, state, clock, report, dynamics)
     with clock.measure("compile"):
         eval_step = program.compile_eval(state["params"], program.put(validation[0]))
     with clock.measure("validate"):
@@ -74,7 +79,8 @@ def run_cell(
     if multihost.is_lead():
         if len(program.rows) < cell.train.batch_size:  # the other hosts' rows too
             validation = validation_batches(corpus, **_validation_shape(cell))
-        summary = _summary(cell, corpus, program, clock, validation, losses)
+        peak_bytes = program_memory(train_step)["peak"]
+        summary = _summary(cell, corpus, program, clock, peak_bytes, validation, losses)
         ledger.write_summary(cell, {**summary, "weights_sha256": digest})
 
 
@@ -128,7 +134,8 @@ class Clock:
 
     def __init__(self):
         self.mixed = False  # whether other devices, of another speed, did a part of it
-        self.seconds = {"train": 0.0, "compile": 0.0, "validate": 0.0, "save": 0.0}
+        activities = ("train", "compile", "validate", "save", "dynamics")
+        self.seconds = dict.fromkeys(activities, 0.0)
 
     @contextlib.contextmanager
     def measure(self, activity: str, step: int | None = None) -> Iterator[None]:
@@ -139,7 +146,7 @@ class Clock:
         self.seconds[activity] += time.perf_counter() - start
 
 
-def _train(cell, directory, corpus, program, train_step, state, clock, report) -> dict:
+def _train(cell, directory, corpus, program, train_step, state, clock, report, dynamics) -> dict:
     """The loop: dispatch a step, then look at the metrics of the one before."""
     start, every = int(state["step"]), cell.train.checkpoint_every
     rates = np.asarray(schedule(cell.train, cell.steps)(np.arange(cell.steps)))
@@ -173,16 +180,26 @@ def _train(cell, directory, corpus, program, train_step, state, clock, report) -
         report({"step": step, "loss": float(values["loss"]), "seconds": clock.seconds["train"]})
 
     try:
+        if start == 0 and dynamics.is_due(0):
+            with clock.measure("dynamics"):
+                dynamics.look(0, state["params"])
         for step in range(start + 1, cell.steps + 1):
+            before = dynamics.before(step, state["params"])
             with clock.measure("train", step):
                 state, values = train_step(state, program.put(next(batches)))
                 drain()
             pending = step, values
-            if step % every == 0 or step == cell.steps:
+            is_saved = step % every == 0 or step == cell.steps
+            if is_saved or before is not None:
                 with clock.measure("train"):
                     drain()
                 pending = None
+            if before is not None:
+                with clock.measure("dynamics", step):
+                    dynamics.look(step, state["params"], before)
+            if is_saved:
                 with clock.measure("save"):
+                    dynamics.write()  # first: what a kill leaves after the checkpoint is dropped
                     extra = {
                         "data_fingerprint": corpus.fingerprint,
                         "seconds": clock.seconds,
@@ -192,6 +209,7 @@ def _train(cell, directory, corpus, program, train_step, state, clock, report) -
                     checkpoint.save(directory / "checkpoints", step, state, extra)
     finally:
         metrics.close()
+        dynamics.write()
     return state
 
 
@@ -217,6 +235,7 @@ def _summary(
     corpus: Corpus,
     program: Program,
     clock: Clock,
+    peak_bytes: int,
     validation: list[dict],
     losses: dict,
 ) -> dict:
@@ -241,6 +260,7 @@ def _summary(
         "compile_seconds": seconds["compile"],
         "tokens_per_second": None if clock.mixed else cell.tokens / seconds["train"],
         "mfu": per_second / peak if peak else None,
+        "peak_memory_bytes": peak_bytes,
         "data_fingerprint": corpus.fingerprint,
         "code_version": code_version(),
         "jax_version": jax.__version__,

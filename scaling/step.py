@@ -9,10 +9,11 @@ import numpy as np
 import optax
 from flax import nnx
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from models import ModelConfig, Transformer
 from models.attention import kernel
+from models.depth import Observe
 from models.params import axes, groups
 from models.sharding import resolved_by
 from models.transformer import make_residual
@@ -114,17 +115,19 @@ class Program:
         batch = {"tokens": jax.ShapeDtypeStruct(tokens, jnp.int32, sharding=self.by_row)}
         return self.state_shapes, batch
 
-    def _model(self, params: dict) -> Transformer:
+    def model(self, params: dict) -> Transformer:
+        """The model with these parameters, to be traced under `resolved`."""
         return nnx.merge(self.graphdef, params)
 
-    def _resolved(self):
+    def resolved(self):
+        """A context in which the model's logical axes lie on this mesh."""
         return resolved_by(self.sharding if self.mesh.size > 1 else None)
 
     def nll_sum(self, params: dict, batch: Batch) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """(sum of weighted next-token losses in nats, sum of weights)."""
         weights_BT = _weights(batch)
-        with self._resolved():
-            total = self._model(params).nll_sum(batch["tokens"], weights_BT)
+        with self.resolved():
+            total = self.model(params).nll_sum(batch["tokens"], weights_BT)
         return total, jnp.sum(weights_BT)
 
     def gradients(self, params: dict, batch: Batch) -> tuple[Float[Array, ""], dict]:
@@ -147,6 +150,23 @@ class Program:
             zeros = (jnp.float32(0), jnp.float32(0), jax.tree.map(jnp.zeros_like, params))
             (total, count, grads), _ = jax.lax.scan(add, zeros, micro)
         return total / count, jax.tree.map(lambda g: g / count, grads)
+
+    def observed_gradients(
+        self, params: dict, tokens_BT: Int[Array, "B T+1"], observe: Observe
+    ) -> tuple[dict, list]:
+        """The gradient of the mean loss by the layers' parameters, and what `observe` has seen.
+
+        See models.depth; the gradient by the other parameters is not computed.
+        """
+        B, T = tokens_BT.shape
+        weights_BT = jnp.full((B, T - 1), 1 / (B * (T - 1)), jnp.float32)
+
+        def loss(layers):
+            with self.resolved():
+                model = self.model({**params, "layers": layers})
+                return model.observed_nll_sum(tokens_BT, weights_BT, observe)
+
+        return jax.grad(loss, has_aux=True)(params["layers"])
 
     def _micro_batches(self, x: Array) -> Array:
         """[B, ..] -> [n, B / n, ..]; each takes rows from all devices, so that none move."""
@@ -171,8 +191,8 @@ class Program:
     def eval_step(self, params: dict, batch: Batch) -> tuple[Array, Array]:
         """Per row of the batch: (sum of losses [B], sum of weights [B])."""
         weights_BT = _weights(batch)
-        with self._resolved():
-            nll_BT = self._model(params).nll(batch["tokens"])
+        with self.resolved():
+            nll_BT = self.model(params).nll(batch["tokens"])
         return jnp.sum(nll_BT * weights_BT, axis=1), jnp.sum(weights_BT, axis=1)
 
     def trace_train(self, state: dict, batch: Batch) -> jax.stages.Traced:

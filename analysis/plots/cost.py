@@ -11,7 +11,6 @@ from analysis.stats import Estimate, mean_interval
 from analysis.style import FULL, GREY, Page
 from analysis.table import baseline as baseline_of
 
-MEMORY = ("peak_memory_bytes", "peak_memory", "peak_memory_gb", "peak_bytes")
 # Of what a step takes, these decide more than any variant does.
 HARDWARE = ("device_kind", "n_devices", "n_processes", "mesh")
 
@@ -23,8 +22,8 @@ def cost_by_variant(df: pd.DataFrame, baseline: str | None = None, page: Page = 
     t interval over sizes (over seeds, where there is one size) if there are two or more.
 
     Args:
-      df: from `analysis.load`, with tokens_per_second, or train_seconds and steps; optionally a
-        column of peak memory (one of `MEMORY`).
+      df: from `analysis.load`, with tokens_per_second, or train_seconds and steps; optionally
+        with peak_memory_bytes.
 
     Raises:
       Refusal: "no-baseline"; "one-variant"; "no-times": no such columns; "no-pairs": no variant
@@ -114,8 +113,9 @@ def _seconds(df: pd.DataFrame) -> pd.Series | None:
 
 
 def _memory(df: pd.DataFrame) -> pd.Series | None:
-    column = next((c for c in MEMORY if c in df), None)
-    return None if column is None else pd.to_numeric(df[column], errors="coerce")
+    if "peak_memory_bytes" in df:
+        return pd.to_numeric(df["peak_memory_bytes"], errors="coerce")
+    return None
 
 
 def _row(axis, i: int, ratios: pd.Series, style: dict) -> list[float]:

@@ -28,7 +28,7 @@ Parameters are made by `models.params.param`, which names what the optimizer and
 know. `models/residuals/prenorm.py` is the smallest example, `rezero.py` one with parameters.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ClassVar, NamedTuple
@@ -153,6 +153,28 @@ class Residual(nnx.Module):
     def streams(self, state: State) -> tuple[Float[Array, "B T D"], ...]:
         """The parallel streams of a state, where there are several."""
         return ()
+
+    def stream_mixing(self, state: State) -> Sequence[Sequence[Array]] | None:
+        """Where a sublayer mixes streams: mixing[j][k], [B, T] or [], the share of x_j in x'_k.
+
+        Of a state that `prepare` has made. None: no such weights.
+        """
+        return None
+
+    @classmethod
+    def sources(cls, cfg: ModelConfig) -> list[tuple[int, ...]]:
+        """Of attention over depth: the numbers of the sources of each read, the readout last.
+
+        Source 0 is the embedding. Empty where reads are no weighted sums over depth.
+        """
+        return []
+
+    def reading(self, state: State, site: Site) -> "Reading":
+        """What `read` mixes, or `readout` if site is n_sublayers; asked where there are `sources`.
+
+        See models.residuals.reading: for pictures and ablations, not for training.
+        """
+        raise NotImplementedError
 
     @classmethod
     def init_scales(cls, cfg: ModelConfig) -> dict[str, float]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from models.config import ModelConfig
@@ -82,6 +83,12 @@ def _declared(kind: type[Residual], cfg: ModelConfig) -> dict[str, tuple]:
             and set(d) <= set(SCALES)
             and all(_is_number(f) and f > 0 for f in d.values()),
         ),
+        "sources": (
+            kind.sources(cfg), "for each read a tuple of numbers, the readout's last, or nothing",
+            lambda s: isinstance(s, list)
+            and len(s) in (0, cfg.n_sublayers + 1)
+            and all(isinstance(read, tuple) and read for read in s),
+        ),
         "idle": (
             kind.idle(cfg), "a dict from names of parameters, or rows, to reasons",
             lambda d: isinstance(d, dict) and all(isinstance(x, str) for x in (*d, *d.values())),
@@ -99,13 +106,20 @@ def _is_number(n: Any) -> bool:
 
 def _check_walk(cfg: ModelConfig) -> None:
     """Runs a model of this configuration on shapes alone."""
+    from models.measures import of_sublayer
     from models.transformer import Transformer  # which imports models.residuals
 
-    tokens = jax.ShapeDtypeStruct((1, min(cfg.seq_len, 8)), "int32")
+    tokens = jax.ShapeDtypeStruct((1, min(cfg.seq_len, 8) + 1), "int32")
     key = jax.eval_shape(lambda: jax.random.key(0))
+
+    def run(key, tokens):
+        model = Transformer(cfg, key)
+        weights = jnp.ones((1, tokens.shape[1] - 1))
+        return model(tokens[:, :-1]), model.observed_nll_sum(tokens, weights, of_sublayer)
+
     try:
         with jax.numpy_dtype_promotion("standard"):  # jax.nn.dot_product_attention in bfloat16
-            jax.eval_shape(lambda key, tokens: Transformer(cfg, key)(tokens), key, tokens)
+            jax.eval_shape(run, key, tokens)
     except TRACED as error:
         raise ValueError(
             f"{cfg.residual.name!r} cannot be run: {_where(error)} asks Python for a traced value, "

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float
 from pydantic import Field
@@ -63,6 +64,10 @@ class MultiStream(Residual):
 
     def streams(self, state):
         return state.carry
+
+    def stream_mixing(self, state):
+        comb = state.own.comb
+        return np.eye(self.n, dtype=np.float32) if comb is None else comb
 
     @classmethod
     def io_per_token(cls, cfg):

@@ -11,7 +11,7 @@ from scaling.compile import hlo
 from scaling.compile.cost import Cost, program_cost
 from scaling.compile.memory import largest_tensors, needed_bytes
 from scaling.compile.rates import RATES
-from scaling.device import chip_of
+from scaling.device import chip_of, program_memory
 from scaling.errors import UserError
 from scaling.flops import forward_flops_per_token, train_flops
 from scaling.sharding import resolve_mesh
@@ -100,15 +100,7 @@ def _memory(compiled, folder: Path) -> dict:
     if compiled is None:
         sizes = dict.fromkeys(("arguments", "outputs", "aliased", "temporaries", "code"))
         return sizes | {"peak": needed_bytes(folder)}
-    found = compiled.memory_analysis()
-    sizes = {
-        "arguments": found.argument_size_in_bytes,
-        "outputs": found.output_size_in_bytes,
-        "aliased": found.alias_size_in_bytes,
-        "temporaries": found.temp_size_in_bytes,
-        "code": found.generated_code_size_in_bytes,
-    }
-    return sizes | {"peak": sum(sizes.values()) - 2 * sizes["aliased"]}
+    return program_memory(compiled)
 
 
 def _as_partitioned(devices: list, folder: Path) -> Cost | None:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from scaling.cells import Cell, expand
+from scaling.step import Program
 from scaling.study import Study, load_study
 
 
@@ -27,7 +28,7 @@ def raw_study(documents) -> dict:
         },
         "variants": {"prenorm": None, "attnres_block": {"n_blocks": 2}, "attnres_full": None},
         "seeds": [0],
-        "train": {"batch_size": 4, "checkpoint_every": 10, "log_every": 5},
+        "train": {"batch_size": 4, "checkpoint_every": 10, "log_every": 5, "dynamics_every": 0},
     }
 
 
@@ -67,3 +68,25 @@ def command(tmp_path):
         return done
 
     return run
+
+
+@pytest.fixture
+def not_finite_at(monkeypatch):
+    """not_finite_at(bad_step): the training step reports a non-finite number after so many."""
+
+    def spoil(bad_step: int) -> None:
+        real = Program.compile_train
+
+        def compile_train(self, state, batch):
+            step = real(self, state, batch)
+
+            def broken(state, batch):
+                now = int(state["step"]) + 1
+                state, metrics = step(state, batch)
+                return state, {**metrics, "finite": metrics["finite"] & (now != bad_step)}
+
+            return broken
+
+        monkeypatch.setattr(Program, "compile_train", compile_train)
+
+    return spoil

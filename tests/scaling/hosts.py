@@ -10,7 +10,7 @@ from unittest import mock
 
 import jax
 
-from scaling import checkpoint, files, metrics, multihost
+from scaling import checkpoint, dynamics, files, metrics, multihost
 from scaling.cells import Cell
 from scaling.data import prepare
 from scaling.errors import UserError
@@ -84,7 +84,7 @@ def main() -> None:
     if place:
         multihost.start(place, 240)
     if not multihost.is_lead():
-        files.write_text = metrics._continued = forbidden
+        files.write_text = metrics._continued = dynamics.write_table = forbidden
     found = train(cell, Path(request["root"]))
     found["devices"] = jax.device_count()
     found["digests"] = [digest(cell, Path(root)) for root in request["restore"]]

@@ -22,7 +22,7 @@ def test_labels_logging_and_spelt_out_defaults_do_not_change_identity(raw_study,
 
     before = digests(raw_study)
     raw_study["name"] = "other"
-    raw_study["train"]["log_every"] = raw_study["train"]["checkpoint_every"] = 7
+    raw_study["train"] |= dict.fromkeys(("log_every", "checkpoint_every", "dynamics_every"), 7)
     raw_study["train"]["beta2"] = 0.95
     raw_study["sizes"] = {f"size-{k}": v for k, v in raw_study["sizes"].items()}
     assert digests(raw_study) == before
@@ -82,6 +82,14 @@ PLUG_INS = {
     "no number": (
         {"flops_per_token": classmethod(lambda cls, cfg: "many")},
         "flops_per_token of .* is 'many', and must be a finite number",
+    ),
+    "sources": (
+        {"sources": classmethod(lambda cls, cfg: [(0,)])},
+        r"sources of .* is \[\(0,\)\], and must be for each read a tuple of numbers",
+    ),
+    "sources without a reading": (
+        {"sources": classmethod(lambda cls, cfg: [(0,)] * (cfg.n_sublayers + 1))},
+        "cannot be run: NotImplementedError",
     ),
     "unknown axis": (with_parameter(("bogus",)), r"with axes \('bogus',\); one name a dimension"),
     "too many axes": (with_parameter((None, None)), "one name a dimension is needed, of batch"),

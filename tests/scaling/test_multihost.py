@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hosts import digest, train
 
@@ -61,7 +62,8 @@ def roots(tmp_path_factory):
 @pytest.fixture
 def cell(make_cell):
     """10 steps of 8 rows, in two micro-batches."""
-    return make_cell("attnres_block", batch_size=8, accumulate=2, checkpoint_every=5)
+    intervals = {"checkpoint_every": 5, "dynamics_every": 5}
+    return make_cell("attnres_block", batch_size=8, accumulate=2, **intervals)
 
 
 FOUND = {}
@@ -104,6 +106,17 @@ def test_every_step_has_the_same_rows_whoever_reads_them(found, how):
         rows = {int(row): content for part in parts for row, content in part.items()}
         assert rows == batch
         assert all(len(part) == 8 / len(parts) for part in parts)  # each reads its own share
+
+
+@pytest.mark.slow
+def test_all_look_at_the_model_and_one_writes(found, roots, cell):
+    one, two = (
+        pq.read_table(Ledger(roots / how).directory(cell) / "dynamics.parquet").to_pandas()
+        for how in ("1x4", "2x2")
+    )
+    assert two.step.unique().tolist() == [0, 5, 10]
+    np.testing.assert_allclose(two.pop("value"), one.pop("value"), rtol=1e-4)
+    assert two.equals(one)
 
 
 @pytest.mark.slow

@@ -8,9 +8,15 @@ from jaxtyping import Array, Float
 
 from models.params import param
 from models.residuals.arithmetic import unstack
-from models.residuals.attnres.depth_read import QUERY_AXES, ReadParams, depth_read
+from models.residuals.attnres.depth_read import (
+    QUERY_AXES,
+    ReadParams,
+    depth_read,
+    taken_apart,
+)
 from models.residuals.attnres.options import ReadOptions, checked_reads, split
 from models.residuals.base import Residual, State
+from models.residuals.reading import Reading
 
 
 class History(NamedTuple):
@@ -69,6 +75,10 @@ class AttnRes(Residual):
         counts = [1 + n + (s > block.start) for n, block in enumerate(blocks) for s in block]
         return [*counts, 1 + len(blocks)]
 
+    @classmethod
+    def sources(cls, cfg):
+        return [tuple(range(n)) for n in cls.n_sources(cfg)]
+
     def init(self, x_BTD):
         return State(History(self._reads(), (x_BTD,)), carry=None)
 
@@ -84,12 +94,23 @@ class AttnRes(Residual):
         return tuple(map(ReadParams, queries, gains))
 
     def read(self, state, site):
-        reads, values = state.history
         if site == 0:
-            return values[0]
+            return state.history.sources[0]
+        values, params = self._of_read(state, site)
+        return depth_read(values, params, self.options(self.cfg), self.cfg.norm_eps)
+
+    def reading(self, state, site):
+        values, params = self._of_read(state, site)
+        if site == 0:  # whose query stays unused
+            return Reading(values, jnp.zeros((1, 1, 1, 1)), query=params and params.query)
+        return taken_apart(values, params, self.options(self.cfg), self.cfg.norm_eps)
+
+    def _of_read(self, state, site) -> tuple[tuple[Array, ...], ReadParams | None]:
+        """Its sources, the unfinished one last, and its parameters."""
+        reads, values = state.history
         if state.carry is not None:
             values = (*values, self._source(state.carry, site))
-        return depth_read(values, reads[site], self.options(self.cfg), self.cfg.norm_eps)
+        return values, reads[site]
 
     def write(self, state, site, y_BTD):
         return state._replace(carry=y_BTD if state.carry is None else state.carry + y_BTD)

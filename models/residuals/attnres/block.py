@@ -23,6 +23,7 @@ from models.residuals.attnres.options import (
     checked_blocks,
 )
 from models.residuals.base import State, frozen
+from models.residuals.reading import Reading
 from models.sharding import sharding_of
 
 
@@ -148,13 +149,32 @@ class AttnResBlock(AttnRes):
         if isinstance(site, int) and site == 0:
             return state.history[0].value_BTD
         query_D, seen_BTD, logits = state.reads
-        values = [source.value_BTD for source in state.history] if seen_BTD is None else [seen_BTD]
         if self.is_two_phase(self.cfg):
-            return self._phase_two(state, site, query_D, values[0], logits[0])
-        if state.carry is not None:
-            value_BTD, logit_BT = self._partial(state, site, query_D)
-            values, logits = [*values, value_BTD], [*logits, logit_BT]
+            first_BTD = state.history[0].value_BTD if seen_BTD is None else seen_BTD
+            return self._phase_two(state, site, query_D, first_BTD, logits[0])
+        values, logits = self._scored(state, site)
         return mix(values, [frozen(z) for z in logits]) if len(values) > 1 else values[0]
+
+    def reading(self, state, site):
+        if self.is_ablated(self.cfg):
+            return super().reading(state, site)
+        if isinstance(site, int) and site == self.cfg.n_sublayers:
+            state = self._at_readout(state)
+        values, logits = self._scored(state, site)
+        return Reading(values, jnp.stack(logits)[..., None], query=self.query[site])
+
+    def _scored(self, state, site) -> tuple[list[Array], list[Array]]:
+        """The sources of a read [B, T, D], and their logits [B, T]."""
+        query_D, _, logits = state.reads
+        values = [source.value_BTD for source in state.history]
+        if self.is_two_phase(self.cfg):  # phase one has their sum alone
+            logits = [score(v, query_D[None], eps=self.cfg.norm_eps)[0] for v in values]
+        own = self._own(state, site, query_D)
+        return [*values, *(v for v, _ in own)], [*logits, *(z for _, z in own)]
+
+    def _own(self, state, site, query_D) -> list[tuple[Array, Array]]:
+        """The sources that this segment has made so far, each with its logit."""
+        return [] if state.carry is None else [self._partial(state, site, query_D)]
 
     def _phase_two(self, state, site, query_D, seen_BTD, lse_BT) -> Float[Array, "B T D"]:
         """Phase two: a read of the finished sources that sees those of this segment too."""
@@ -184,8 +204,11 @@ class AttnResBlock(AttnRes):
         return State(history=(*state.history, source), carry=None)
 
     def readout(self, state):
+        return self.read(self._at_readout(state), self.cfg.n_sublayers)
+
+    def _at_readout(self, state) -> State:
         site = self.cfg.n_sublayers
-        return self.read(self.begin(state, range(site, site + 1)).row(0), site)
+        return self.begin(state, range(site, site + 1)).row(0)
 
     @classmethod
     def flops_per_token(cls, cfg):

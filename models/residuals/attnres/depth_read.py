@@ -3,6 +3,7 @@
 Plain JAX, for every combination of the options; the default ones have kernels.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -12,7 +13,7 @@ from jaxtyping import Array, Float
 
 from models.linear import linear
 from models.residuals.arithmetic import inverse_rms, rms_norm
-from models.residuals.base import frozen
+from models.residuals.reading import Reading, softmax_over_sources
 
 HIGHEST = jax.lax.Precision.HIGHEST
 QUERY = "attnres_query"
@@ -45,21 +46,20 @@ def depth_read(
 
     # A new function at each call: JAX remembers the trace of one it knows, and `frozen` changes it.
     def read(values, params):
-        if options.query == "none":
-            logits_nBTC = params.query.reshape(-1, 1, 1, 1)
-        else:
-            logits_nBTC = _logits(values, params, options, eps)
-        squash = jax.nn.sigmoid if options.weights == "sigmoid" else _softmax_over_sources
-        weights_nBTC = squash(frozen(logits_nBTC))
-        # Weights are spread over channels, rather than sources cut into heads: over the latter XLA
-        # for CPU makes the sum once for each that uses it, the following norm's statistic too.
-        size = values[0].shape[-1] // weights_nBTC.shape[-1]
-        weights_nBTD = (jnp.repeat(w, size, axis=-1) for w in weights_nBTC)
-        terms = (w * v.astype(jnp.float32) for w, v in zip(weights_nBTD, values, strict=True))
-        return sum(terms).astype(values[0].dtype)
+        return taken_apart(values, params, options, eps).mixed()
 
     policy = jax.checkpoint_policies.save_only_these_names(QUERY)
     return jax.checkpoint(read, policy=policy)(values, params)
+
+
+def taken_apart(
+    values: Sequence[Float[Array, "B T D"]], params: ReadParams, options, eps: float
+) -> Reading:
+    """What `depth_read` mixes; it has the same arguments."""
+    if options.query == "none":
+        return Reading(values, params.query.reshape(-1, 1, 1, 1))
+    squash = jax.nn.sigmoid if options.weights == "sigmoid" else softmax_over_sources
+    return Reading(values, _logits(values, params, options, eps), squash, params.query)
 
 
 def _logits(values, params: ReadParams, options, eps: float) -> Float[Array, "n B T C"]:
@@ -81,7 +81,3 @@ def _logits(values, params: ReadParams, options, eps: float) -> Float[Array, "n 
 
 def _by_head(v_BTD, heads: int) -> Float[Array, "B T C H"]:
     return v_BTD.astype(jnp.float32).reshape(*v_BTD.shape[:-1], heads, -1)
-
-
-def _softmax_over_sources(logits_nBTC):
-    return jax.nn.softmax(logits_nBTC, axis=0)

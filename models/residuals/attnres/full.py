@@ -55,10 +55,14 @@ class AttnResFull(AttnResBlock):
     def _phase_two(self, state, site, query_D, seen_BTD, lse_BT):
         if state.carry is None:
             return seen_BTD
+        own = self._own(state, site, query_D)
+        return mix([seen_BTD, *(v for v, _ in own)], [lse_BT, *(z for _, z in own)])
+
+    def _own(self, state, site, query_D):
+        if state.carry is None or not self.is_two_phase(self.cfg):
+            return super()._own(state, site, query_D)
         row = site - self._stop(site)
-        values = [seen_BTD, *(source.value_BTD for source in state.carry)]
-        logits = [lse_BT, *(source.logits_RBT[row] for source in state.carry)]
-        return mix(values, logits)
+        return [(source.value_BTD, source.logits_RBT[row]) for source in state.carry]
 
     def write(self, state, site, y_BTD):
         if not self.is_two_phase(self.cfg):
@@ -109,8 +113,12 @@ class AttnResSWA(AttnRes):
 
     @classmethod
     def n_sources(cls, cfg):
-        most = 1 + cls.options(cfg).window
-        return [min(n, most) for n in super().n_sources(cfg)]
+        return [len(sources) for sources in cls.sources(cfg)]
+
+    @classmethod
+    def sources(cls, cfg):
+        W = cls.options(cfg).window
+        return [(0, *range(max(1, n - W), n)) for n in range(1, cfg.n_sublayers + 2)]
 
     def end(self, state, segment):
         state = super().end(state, segment)

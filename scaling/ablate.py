@@ -1,0 +1,223 @@
+"""ablation.parquet: what the loss of a trained model becomes without a source of its reads.
+
+Weights over depth are not importance: a source of little weight may hold what no other does.
+
+mode       remove: the source's weight goes to the read's other sources, in proportion (sigmoids
+           keep theirs); average: its value is the mean over the tokens of a batch, its weight
+           as it was
+site       attention, mlp or read (the last, no sublayer's)
+sublayer   whose read alone goes without; -1: those of all sublayers of the site together, and of
+           all reads where the site is ""
+source     its number, the embedding's is 0
+delta      change of the loss on the same validation tokens, in nats; more is worse
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow as pa
+
+from models import ModelConfig
+from models.residuals import find
+from models.residuals.reading import Reading
+from models.taps import TappedReads
+from scaling import checkpoint
+from scaling.cells import Cell
+from scaling.data import Corpus, prepare, validation_batches
+from scaling.dynamics import site_of, write_table
+from scaling.errors import UserError
+from scaling.ledger import Ledger
+from scaling.mixing import trained_cells
+from scaling.step import Batch, Program
+
+Mode = Literal["remove", "average"]
+
+SCHEMA = pa.schema(
+    {
+        "mode": pa.string(),
+        "site": pa.string(),
+        "sublayer": pa.int16(),
+        "source": pa.int16(),
+        "delta": pa.float32(),
+    }
+)
+
+
+class Cut(NamedTuple):
+    """One source, taken from some reads."""
+
+    site: str
+    sublayer: int
+    source: int
+    reads: tuple[int, ...]
+
+
+def ablated_cells(run: Path, sizes=None, variants=None, seeds=None) -> list[Cell]:
+    """The finished cells of a run directory that attend over depth.
+
+    Raises:
+      UserError: as `trained_cells`, or none of them attends over depth.
+    """
+    cells = trained_cells(run, sizes, variants, seeds)
+    found = [cell for cell in cells if sources_of(cell.model)]
+    if not found:
+        names = sorted({cell.variant for cell in cells})
+        raise UserError(
+            f"none of the finished cells asked for in {run} attends over depth (variants: "
+            f"{', '.join(names)}); sources are those of attnres_full and its relatives."
+        )
+    return found
+
+
+def sources_of(cfg: ModelConfig) -> list[tuple[int, ...]]:
+    """The numbers of the sources of each read, the last read's last; empty without such reads."""
+    return find(cfg.residual.name).sources(cfg)
+
+
+def ablate(
+    cell: Cell,
+    run: Path,
+    modes: tuple[Mode, ...],
+    n_tokens: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[pa.Table, int]:
+    """Measures all cuts of a finished cell and writes its ablation.parquet.
+
+    Args:
+      cell: one of `ablated_cells`.
+      run: its run directory.
+      modes: of taking a source away.
+      n_tokens: validation tokens to measure on, rounded to whole batches of the cell's.
+      progress: called with how many measurements are done, and of how many.
+
+    Returns:
+      The table, and the number of validation tokens.
+
+    Raises:
+      UserError: its checkpoint is gone or damaged, or the data are not those it was trained on.
+    """
+    corpus = prepare(cell.data.source, cell.data.tokenizer)
+    program = Program(cell.model_copy(update={"mesh": "auto"}))
+    batches = _batches(cell, corpus, n_tokens)
+    losses = Losses(program, _trained_params(cell, run, corpus, program), batches)
+    whole, rows = losses(), []
+    every = [(mode, cut) for mode in modes for cut in cuts(sources_of(cell.model))]
+    for done, (mode, cut) in enumerate(every):
+        progress(done, len(every))
+        delta = losses(mode, cut) - whole
+        rows.append((mode, cut.site, cut.sublayer, cut.source, delta))
+    progress(len(every), len(every))
+    columns = zip(SCHEMA.names, zip(*rows, strict=True), strict=True)
+    table = pa.table({name: list(column) for name, column in columns}, schema=SCHEMA)
+    write_table(Ledger(run).directory(cell) / "ablation.parquet", table)
+    return table, losses.n_tokens
+
+
+def cuts(sources: list[tuple[int, ...]]) -> Iterator[Cut]:
+    """Each source from each read, then from all reads of a site, then from all.
+
+    A read of one source is left alone: nothing would be left of it.
+    """
+    last = len(sources) - 1
+    reads = [read for read, each in enumerate(sources) if len(each) > 1]
+    for read in reads:
+        for source in sources[read]:
+            yield Cut(site_of(read, last), read, source, (read,))
+    for site in ("attention", "mlp", ""):
+        of_site = [read for read in reads if site in ("", site_of(read, last))]
+        for source in sorted({source for read in of_site for source in sources[read]}):
+            with_it = tuple(read for read in of_site if source in sources[read])
+            yield Cut(site, -1, source, with_it)
+
+
+class Losses:
+    """The loss of a trained model on validation tokens, whole or with a cut."""
+
+    def __init__(self, program: Program, params: dict, batches: list[dict]):
+        self._params, self._sources = params, sources_of(program.cell.model)
+        put = partial(jax.make_array_from_callback, sharding=program.by_row)
+        self._batches = [
+            {name: put(x.shape, data_callback=lambda i, x=x: x[i]) for name, x in batch.items()}
+            for batch in batches
+        ]
+        self.n_tokens = int(sum(batch["weights"].sum() for batch in batches))
+        none = self._mask(None)
+        loss = jax.jit(partial(_loss, program), out_shardings=program.sharding.replicated)
+        self._loss = loss.lower(params, self._batches[0], none, none).compile()
+
+    def __call__(self, mode: Mode = "remove", cut: Cut | None = None) -> float:
+        """Nats a token, in float64 over batches."""
+        taken, none = self._mask(cut), self._mask(None)
+        masks = (taken, none) if mode == "remove" else (none, taken)
+        sums = [self._loss(self._params, batch, *masks) for batch in self._batches]
+        return float(sum(np.asarray(x, np.float64) for x in sums)) / self.n_tokens
+
+    def _mask(self, cut: Cut | None) -> np.ndarray:
+        """Bool [reads, most sources of a read], by a source's place in the read."""
+        mask = np.zeros((len(self._sources), max(map(len, self._sources))), bool)
+        for read in cut.reads if cut else ():
+            mask[read, self._sources[read].index(cut.source)] = True
+        return mask
+
+
+def _loss(program: Program, params: dict, batch: Batch, removed_RN, averaged_RN) -> jax.Array:
+    """Sum of weighted losses in nats, where reads go without sources."""
+    weights_BT = batch["weights"]
+
+    def mix(reading: Reading, read):
+        n = len(reading.values)
+        return without(reading, removed_RN[read, :n], averaged_RN[read, :n], weights_BT).mixed()
+
+    with program.resolved():
+        model = program.model(params)
+        model.residual = TappedReads(model.residual, mix)
+        return jnp.sum(model.nll(batch["tokens"]) * weights_BT)
+
+
+def without(reading: Reading, removed_n, averaged_n, weights_BT) -> Reading:
+    """A read in which sources are not there, or are their mean over tokens."""
+    share_BT1 = (weights_BT / jnp.sum(weights_BT))[..., None]
+
+    def value(v_BTD, is_averaged):
+        mean_11D = jnp.sum(share_BT1 * v_BTD.astype(jnp.float32), axis=(0, 1), keepdims=True)
+        return jnp.where(is_averaged, mean_11D.astype(v_BTD.dtype), v_BTD)
+
+    logits = jnp.where(removed_n[:, None, None, None], -jnp.inf, reading.logits_nBTC)
+    values = [value(v, averaged_n[i]) for i, v in enumerate(reading.values)]
+    return reading._replace(values=values, logits_nBTC=logits)
+
+
+def _batches(cell: Cell, corpus: Corpus, n_tokens: int) -> list[dict]:
+    """Whole batches where there are enough tokens, one with rows of weight 0 otherwise."""
+    B, T = cell.train.batch_size, cell.data.seq_len
+    n_batches = min(round(n_tokens / (B * T)) or 1, cell.data.validation_tokens // (B * T))
+    n_tokens = n_batches * B * T or cell.data.validation_tokens
+    return validation_batches(corpus, seq_len=T, batch_size=B, n_tokens=n_tokens)
+
+
+def _trained_params(cell: Cell, run: Path, corpus: Corpus, program: Program) -> dict:
+    folder = Ledger(run).directory(cell) / "checkpoints"
+    restored = checkpoint.restore(folder, program.state_shapes, clean=False)
+    if restored is None:
+        raise UserError(f"{folder} holds no intact checkpoint.")
+    _, state, extra = restored
+    if extra["data_fingerprint"] != corpus.fingerprint:
+        raise UserError(
+            f"{cell.key} was trained on data {extra['data_fingerprint']}, but the data are now "
+            f"{corpus.fingerprint}."
+        )
+    return state["params"]
+
+
+def names_of(sources: list[tuple[int, ...]]) -> list[str]:
+    """What each source is, for people, by its number."""
+    n, n_sublayers = sources[-1][-1] + 1, len(sources) - 1
+    if n <= n_sublayers:
+        return ["embedding", *(f"block {i}" for i in range(1, n))]
+    outputs = [f"{('attention', 'mlp')[i % 2]} {i // 2}" for i in range(n_sublayers)]
+    return ["embedding", *outputs]
