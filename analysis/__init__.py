@@ -9,7 +9,9 @@ Needs numpy, scipy, pandas, pyarrow and matplotlib only; it reads files and neve
 """
 
 from analysis.bootstrap import bootstrap
+from analysis.curves import load_curves
 from analysis.differences import differences
+from analysis.dynamics import load_ablation, load_dynamics
 from analysis.errors import Refusal
 from analysis.fit import fit
 from analysis.floor import fit_floors
@@ -28,6 +30,7 @@ _PLOTS = (
     "cost_by_variant",
     "gap_by_size",
     "gradient_by_depth",
+    "input_by_depth",
     "isoflop_profiles",
     "learning_rate_sweep",
     "loss_by_step",
@@ -40,7 +43,8 @@ _PLOTS = (
 )
 
 __all__ = ["Refusal", "bootstrap", "differences", "fit", "fit_floors", "fit_surface", "gap"]
-__all__ += ["holdout", "load", "multiplier", "multiplier_curve", "report", "robustness", *_PLOTS]
+__all__ += ["holdout", "load", "load_ablation", "load_curves", "load_dynamics", "multiplier"]
+__all__ += ["multiplier_curve", "report", "robustness", *_PLOTS]
 
 
 def __getattr__(name: str):

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -21,14 +20,15 @@ from rich.markup import escape
 
 from kernels.depth_attention.bench import rows as kernel_rows
 from scaling.bench_analysis import on_one_core
-from scaling.cells import Cell, expand
+from scaling.bench_dynamics import looking
+from scaling.cells import expand
 from scaling.console import make_console, make_table
 from scaling.data import prepare, train_batches
 from scaling.device import measure_matmul_flops
 from scaling.files import write_json
 from scaling.flops import train_flops
 from scaling.memory import keep_memory
-from scaling.step import Program
+from scaling.stepper import Stepper, take_turns
 from scaling.study import load_study
 from scaling.version import code_version
 
@@ -45,6 +45,7 @@ def main() -> None:
         _compiling(console),
         *(_utilisation(console, d, t) for d, t in ((256, 128), (256, 256), (512, 128))),
         _input(console),
+        *looking(console),
         _fit(),
         *on_one_core(),
         *kernel_rows(console, take_turns),
@@ -64,38 +65,6 @@ def main() -> None:
     when = datetime.now(UTC).isoformat(timespec="seconds")
     write_json(OUT, {"when": when, "code": code_version(), "machine": machine, "rows": rows})
     console.print(f"Wrote {OUT}")
-
-
-class Stepper:
-    """One cell's compiled step on random tokens, ready to be timed."""
-
-    def __init__(self, cell: Cell):
-        self.cell, self.program = cell, Program(cell)
-        self.state = self.program.init()
-        shape = (cell.train.batch_size, cell.data.seq_len + 1)
-        tokens = np.random.default_rng(0).integers(0, 256, shape, dtype=np.int32)
-        self.batch = self.program.put({"tokens": tokens})
-        start = time.perf_counter()
-        self.compiled = self.program.compile_train(self.state, self.batch)
-        self.compile_seconds = time.perf_counter() - start
-        self()
-
-    def __call__(self) -> float:
-        """Seconds of one step."""
-        start = time.perf_counter()
-        self.state, metrics = self.compiled(self.state, self.batch)
-        metrics["loss"].block_until_ready()
-        return time.perf_counter() - start
-
-
-def take_turns(timed: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each, one measurement of every one a round, in changing order."""
-    seconds = {name: [] for name in timed}
-    orders = itertools.cycle([list(timed), list(timed)[::-1]])
-    for order in itertools.islice(orders, rounds):
-        for name in order:
-            seconds[name].append(timed[name]())
-    return seconds
 
 
 def _variants(console) -> list[dict]:

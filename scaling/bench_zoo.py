@@ -19,13 +19,13 @@ import jax
 import jax.numpy as jnp
 
 from models.residuals import BUILT_IN, find
-from scaling.bench import Stepper, take_turns
 from scaling.cells import Cell, expand
 from scaling.console import make_console, make_table
 from scaling.device import measure_matmul_flops
 from scaling.files import write_json
 from scaling.flops import train_flops
 from scaling.memory import keep_memory
+from scaling.stepper import Stepper, take_turns
 from scaling.study import load_study
 from scaling.version import code_version
 

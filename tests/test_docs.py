@@ -40,27 +40,6 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     assert not loaded  # nothing from elsewhere
 
 
-def test_the_first_pages_commands_work(tmp_path):
-    """On runs that are made up; a launch says what it would train."""
-    (tmp_path / "configs").symlink_to(DOCS.parent / "configs")
-    (tmp_path / "runs" / "demo").mkdir(parents=True)
-    rows = ["variant,size,seed,loss,pflops_days"]
-    for variant, m in (("prenorm", 1.0), ("attnres_block", 1.2), ("attnres_full", 1.3)):
-        for i, C in enumerate((1, 2, 4, 8)):
-            e = 1 + 0.001 * ((7 * i + len(variant)) % 5)
-            rows.append(f"{variant},S{i},0,{2 * (m * C) ** -0.06 * e},{C}")
-    (tmp_path / "runs" / "demo" / "results.csv").write_text("\n".join(rows))
-    page = (DOCS / "index.md").read_text(encoding="utf-8")
-    commands = re.findall(r"^scaling .+$", page, flags=re.MULTILINE)
-    assert len(commands) >= 4
-    for line in [*commands, "scaling fit attnres_table2"]:
-        words = shlex.split(line, comments=True)[1:]
-        words += ["--dry-run"] if words[0] == "launch" else []
-        words = [sys.executable, "-m", "scaling", *words]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=os.environ)
-        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-
-
 def test_the_walk_names_every_check():
     from scaling.contract import CHECKS
 

@@ -8,7 +8,7 @@ from analysis.plots.alpha import alpha_heatmaps
 from analysis.plots.blocks import block_sweep, with_n_blocks
 from analysis.plots.cost import cost_by_variant
 from analysis.plots.curves import loss_by_step, loss_curves
-from analysis.plots.depth import gradient_by_depth, output_by_depth
+from analysis.plots.depth import gradient_by_depth, input_by_depth, output_by_depth
 from analysis.plots.gap import gap_by_size
 from analysis.plots.isoflop import isoflop_profiles
 from analysis.plots.learning_rate import learning_rate_sweep, sweep_rows
@@ -27,6 +27,7 @@ __all__ = [
     "cost_by_variant",
     "gap_by_size",
     "gradient_by_depth",
+    "input_by_depth",
     "isoflop_profiles",
     "learning_rate_sweep",
     "loss_by_step",

@@ -50,6 +50,8 @@ def alpha_heatmaps(
     rows = last_steps(rows[rows["size"] == size])
     weights = _maps(rows, "value")
     changes, mode = _importance(importance, size, mode)
+    # Rows stand beside those of the weights, so that a read of one source, never cut, is blank.
+    changes = {at: m.reindex(weights[at].index) for at, m in changes.items() if at in weights}
     variants = list(dict.fromkeys(rows["variant"]))
     panels = _arranged(variants, weights, changes, page.narrow)
     # Half of the scale is for weights below a quarter, as all are in a deep model.

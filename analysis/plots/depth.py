@@ -37,6 +37,20 @@ def output_by_depth(
     return _by_depth(dynamics, "output_rms", "output RMS (dimensionless)", size, baseline, page)
 
 
+def input_by_depth(
+    dynamics: pd.DataFrame,
+    size: str | None = None,
+    baseline: str | None = None,
+    page: Page = FULL,
+) -> Figure:
+    """RMS of what each sublayer reads, before its norm, against its layer.
+
+    Where outputs are summed it grows with depth, so that each counts for less. Otherwise as
+    `output_by_depth`.
+    """
+    return _by_depth(dynamics, "input_rms", "input RMS (dimensionless)", size, baseline, page)
+
+
 def gradient_by_depth(
     dynamics: pd.DataFrame,
     size: str | None = None,

@@ -15,7 +15,7 @@ from analysis.plots.alpha import alpha_heatmaps
 from analysis.plots.blocks import block_sweep, with_n_blocks
 from analysis.plots.cost import cost_by_variant
 from analysis.plots.curves import chosen_size, loss_by_step, loss_curves
-from analysis.plots.depth import gradient_by_depth, output_by_depth
+from analysis.plots.depth import gradient_by_depth, input_by_depth, output_by_depth
 from analysis.plots.gap import gap_by_size
 from analysis.plots.isoflop import isoflop_profiles
 from analysis.plots.learning_rate import learning_rate_sweep, sweep_rows
@@ -25,7 +25,7 @@ from analysis.plots.multipliers import multiplier_curves, multipliers_by_size
 from analysis.style import FULL, Page, save
 from analysis.table import baseline as baseline_of
 
-DRAWN = ("output_rms", "grad_norm", "alpha")  # of the dynamics
+DRAWN = ("input_rms", "output_rms", "grad_norm", "alpha")  # of the dynamics
 Figures = dict[str, Callable[[], Figure]]
 
 
@@ -132,6 +132,7 @@ def _of_run(
     return {
         "loss_curves": lambda: loss_curves(curves(), baseline, page),
         "loss_by_step": lambda: loss_by_step(curves(), size, baseline, page),
+        "input_by_depth": lambda: input_by_depth(dynamics(), size, baseline, page),
         "output_by_depth": lambda: output_by_depth(dynamics(), size, baseline, page),
         "gradient_by_depth": lambda: gradient_by_depth(dynamics(), size, baseline, page),
         "alpha_heatmaps": alpha,

@@ -89,6 +89,8 @@ def dynamics(ledger: Ledger, cell: Cell, n_steps: int = 6, ablated: bool = True)
                 deltas = alpha * rng.normal(0.3, 0.3, s + 1)
                 ablation += [("remove", site, s, i, d) for i, d in enumerate(deltas)]
                 ablation += [("average", site, s, i, d / 3) for i, d in enumerate(deltas)]
+    for site in ("attention", "mlp", "") if attends else ():
+        ablation += [("remove", site, -1, i, 2.0 - i / n) for i in range(n + 1)]
     columns = ["step", "metric", "site", "sublayer", "source", "value"]
     directory = ledger.directory(cell)
     pd.DataFrame(rows, columns=columns).to_parquet(directory / "dynamics.parquet")

@@ -100,6 +100,8 @@ def dynamics_table(about: dict, n_layers: int, step: int, rng) -> pa.Table:
             site = ("attention", "mlp")[s % 2]
             growth = np.exp(0.25 * s) if kind == "stream" else 1 + 0.3 * np.sin(s)
             rows.append((at, "output_rms", site, s, -1, 0.8 * growth * np.exp(rng.normal(0, 0.1))))
+            read = (1.5 * s if kind == "stream" else 1) + rng.uniform(0.1, 0.2)
+            rows.append((at, "input_rms", site, s, -1, read))
             slope = 3 * np.exp(-0.3 * s) if kind == "stream" else 0.6
             rows.append((at, "grad_norm", site, s, -1, slope * 1e-2 * np.exp(rng.normal(0, 0.1))))
         rows += [(at, "grad_norm", "block", s, -1, 0.02 * np.exp(-0.1 * s)) for s in range(0, n, 4)]
@@ -115,9 +117,15 @@ def dynamics_table(about: dict, n_layers: int, step: int, rng) -> pa.Table:
 
 
 def ablation_table(dynamics: pa.Table) -> pa.Table:
-    """Deltas that go with the weights, except for the embedding's, which is worth more."""
+    """Deltas that go with the weights, except for the embedding's, which is worth more.
+
+    Of single reads of two sources or more, and of all MLPs together.
+    """
     df = dynamics.to_pandas()
     df = df[(df["metric"] == "alpha") & (df["step"] == df["step"].max())]
     delta = 0.2 * df["value"] ** 2 * np.where(df["source"] == 0, 3, 1) - 0.005
     df = df.assign(mode="remove", delta=delta)[list(ABLATION)]
+    together = df[df["site"] == "mlp"].groupby("source", as_index=False)["delta"].sum()
+    together = together.assign(mode="remove", site="mlp", sublayer=-1)
+    df = pd.concat([df[df["sublayer"] > 0], together[list(ABLATION)]])
     return pa.Table.from_pandas(df, pa.schema(ABLATION), preserve_index=False)

@@ -211,13 +211,12 @@ def test_alpha_and_its_ablation_are_those_of_the_files(shared_run, shown):
         assert rows[s][source] * made["alpha"]["unit"] == pytest.approx(value, abs=6e-4)
     ablated = pd.read_parquet(ledger.directory(cell) / "ablation.parquet")
     removed = ablated[ablated["mode"] == "remove"]
-    rows = dict(
-        zip(
-            made["ablation"]["remove"]["sublayers"], made["ablation"]["remove"]["rows"], strict=True
-        )
-    )
-    for s, source, value in removed[["sublayer", "source", "delta"]].itertuples(index=False):
-        assert rows[s][source] * 1e-5 == pytest.approx(value, abs=6e-6)
+    found = made["ablation"]["remove"]
+    reads = zip(found["sublayers"], found["sites"], strict=True)
+    rows = dict(zip(reads, found["rows"], strict=True))
+    columns = ["sublayer", "site", "source", "delta"]
+    for s, site, source, value in removed[columns].itertuples(index=False):
+        assert rows[s, site][source] * 1e-5 == pytest.approx(value, abs=6e-6)
     (rms,) = [r for r in made["depth"] if (r["metric"], r["site"]) == ("output_rms", "mlp")]
     assert rms["sublayers"] == [1, 3, 5, 7] and len(rms["steps"]) == 5
     assert rms["steps"][-1] == cell.steps

@@ -24,8 +24,8 @@ VARIANTS = {
 }
 DRAWN = {
     "loss_vs_compute", "multipliers_by_size", "multiplier_curves", "gap_by_size",
-    "cost_by_variant", "loss_curves", "loss_by_step", "output_by_depth", "gradient_by_depth",
-    "alpha_heatmaps",
+    "cost_by_variant", "loss_curves", "loss_by_step", "input_by_depth", "output_by_depth",
+    "gradient_by_depth", "alpha_heatmaps",
 }  # fmt: skip
 
 
@@ -73,7 +73,8 @@ def test_a_study_of_one_variant_and_one_size(tmp_path, unsaved):
     run = plot_world(tmp_path, {"prenorm": {}}, sizes=1, seeds=1, n_lines=20)
     _, skipped = save_all(load(run), tmp_path, run=run)
     assert set(unsaved) == {
-        "loss_vs_compute", "loss_curves", "loss_by_step", "output_by_depth", "gradient_by_depth",
+        "loss_vs_compute", "loss_curves", "loss_by_step", "input_by_depth", "output_by_depth",
+        "gradient_by_depth",
     }  # fmt: skip
     assert {name: flaws(figure) for name, figure in unsaved.items() if flaws(figure)} == {}
     assert "nothing to compare" in skipped["cost_by_variant"]

@@ -54,6 +54,7 @@ def test_figures_are_legible(run, odd, page):
         figures = {
             "curves": analysis.loss_curves(curves, page=page),
             "step": analysis.loss_by_step(curves, page=page),
+            "input": analysis.input_by_depth(dynamics, page=page),
             "output": analysis.output_by_depth(dynamics, page=page),
             "gradient": analysis.gradient_by_depth(dynamics, page=page),
             "alpha": analysis.alpha_heatmaps(dynamics, load_ablation(folder), page=page),
@@ -201,7 +202,11 @@ def test_runs_that_are_not_done(tmp_path):
 
 @pytest.mark.parametrize(
     ("draw", "metric"),
-    [(analysis.output_by_depth, "output_rms"), (analysis.gradient_by_depth, "grad_norm")],
+    [
+        (analysis.input_by_depth, "input_rms"),
+        (analysis.output_by_depth, "output_rms"),
+        (analysis.gradient_by_depth, "grad_norm"),
+    ],
 )
 def test_depth_plots_show_geometric_means_over_seeds_at_the_last_step(run, draw, metric):
     dynamics = load_dynamics(run)
@@ -256,10 +261,13 @@ def test_alpha_maps_are_means_over_seeds_and_stand_beside_the_importance(run):
         panels["attnres_full\nbefore attention"].images[0].get_array().filled(0).sum(axis=1), 1,
         rtol=1e-5,
     )  # fmt: skip
-    delta = ablation[(ablation["site"] == "mlp") & (ablation["mode"] == "remove")]
+    delta = ablation[(ablation["site"] == "mlp") & (ablation["sublayer"] > 0)]
     expected = delta.pivot_table(index="sublayer", columns="source", values="delta")
     shown = panels["attnres_full\nΔ loss, MLP"].images[0].get_array()
     np.testing.assert_allclose(shown.filled(np.nan), expected.to_numpy())
+    # The first read has one source, which nobody takes away; rows stand beside the weights'.
+    blank = panels["attnres_full\nΔ loss, attention"].images[0].get_array().mask
+    assert blank[0].all() and not blank[1:, 0].any()
     assert panels["attnres_block\nΔ loss, MLP"].texts[0].get_text() == "not measured"
     labels = [axis.get_xlabel() for axis in figure.axes]
     assert "weight α (share)" in labels and "Δ loss, removed (nats)" in labels

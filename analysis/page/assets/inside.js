@@ -8,6 +8,7 @@ const METRICS = {
 };
 const metricName = (metric) => METRICS[metric] || metric;
 const MODES = { remove: 'removed', average: 'averaged into the reads' };
+const USUAL = 0.98; // share of the changes within the scale of colours
 const SITES = [['all', 'attention and MLP'], ['attention', 'attention'], ['mlp', 'MLP'], ['block', 'blocks of layers']];
 
 function insideFigures(host, data, redraw) {
@@ -139,7 +140,7 @@ function alphaFigure(host, data, chosen, redraw) {
   const panels = el('div', { class: 'panels' }, el('div', {}, el('h3', {}, 'Mean weight alpha'), left),
     el('div', {}, el('h3', {}, 'Loss change without the source'), view.mode ? right : el('p', { class: 'note' }, 'No ablation recorded for this cell: scaling ablate-sources RUN measures it. Weights alone are not importance.')));
   host.append(el('figure', { id: 'alpha' }, el('figcaption', {}, el('b', {}, 'Figure 5. '),
-    `${cellWords(chosen, data)}: what each sublayer reads. Left, mean weights over tokens at step ${whole(alpha.step)}; right, what the validation loss does without the source. Source 0 is the embedding. One run, no interval.`),
+    `${cellWords(chosen, data)}: what each sublayer reads. Left, mean weights over tokens at step ${whole(alpha.step)}; right, what the validation loss does without the source, in one read or, at the bottom, in all of a kind. Source 0 is the embedding. One run, no interval.`),
   modes.length > 1 ? el('div', { class: 'controls' }, choice('inside-mode', 'The source taken away is', modes.map((mode) => [mode, MODES[mode] || mode]), view.mode, (mode) => {
     view.mode = mode;
     redraw();
@@ -154,14 +155,18 @@ function alphaFigure(host, data, chosen, redraw) {
   left.after(valuesOf('alpha', 'The three largest weights of each read', ['read', 'first', 'second', 'third'], () => weights.map((row) => [
     row.name, ...top(row.values, (v) => v).map(([c, v]) => `source ${c}: ${v.toFixed(3)}`)])));
   if (!view.mode) return;
-  const deltas = mapRows(ablation[view.mode]);
-  const most = Math.max(...deltas.flatMap((row) => row.values.filter((v) => v !== null).map(Math.abs)), 1e-12);
+  const measured = mapRows(ablation[view.mode]);
+  const single = weights.map((row) => measured.find((other) => other.sublayer === row.sublayer) || { ...row, values: [] });
+  const deltas = [...single, ...measured.filter((row) => row.sublayer < 0)]; // rows stand beside those of the weights
+  const sizes = measured.flatMap((row) => row.values.filter((v) => v !== null).map(Math.abs)).sort((a, b) => a - b);
+  const most = sizes[Math.ceil(USUAL * sizes.length) - 1] || sizes[sizes.length - 1] || 1e-12;
+  const beyond = sizes[sizes.length - 1] > most;
   heat(right, {
     ...common, n: ablation[view.mode].n_sources, label: 'Change of the validation loss without a source', rows: deltas, diverging: true, low: -most, high: most,
-    ends: [`-${brief(most)} nats`, '0', `+${brief(most)} nats`],
+    ends: [`-${brief(most)} nats`, '0', `+${brief(most)} nats${beyond ? ' or more' : ''}`],
     text: (row, c) => [row.name, `source ${c}`, row.values[c] === undefined || row.values[c] === null ? 'not measured' : `${signed(row.values[c])} nats`],
   });
-  right.after(valuesOf('ablation', 'The three sources of each read that matter most', ['read', 'first', 'second', 'third'], () => deltas.map((row) => [
+  right.after(valuesOf('ablation', 'The three sources of each read that matter most', ['read', 'first', 'second', 'third'], () => deltas.filter((row) => row.values.length).map((row) => [
     row.name, ...top(row.values, Math.abs).map(([c, v]) => `source ${c}: ${signed(v)}`)])));
 }
 
@@ -169,9 +174,20 @@ function mapRows(map) {
   const rows = map.sublayers.map((sublayer, i) => ({ sublayer, site: map.sites[i], values: map.rows[i].map((v) => (v === null ? null : v * map.unit)) }));
   return rows.filter((row) => insideView.site === 'block' || siteFits(row.site)).map((row) => ({
     ...row,
-    short: row.site === 'read' ? 'last' : `${row.site === 'mlp' ? 'M' : row.site === 'attention' ? 'A' : ''}${row.sublayer}`,
-    name: { attention: `attention of layer ${row.sublayer >> 1}`, mlp: `MLP of layer ${row.sublayer >> 1}`, read: 'last read' }[row.site] || `sublayer ${row.sublayer}`,
+    ...(row.sublayer < 0 ? togetherWords(row.site) : readWords(row)),
   }));
+}
+
+function readWords({ site, sublayer }) {
+  return {
+    short: site === 'read' ? 'last' : `${site === 'mlp' ? 'M' : site === 'attention' ? 'A' : ''}${sublayer}`,
+    name: { attention: `attention of layer ${sublayer >> 1}`, mlp: `MLP of layer ${sublayer >> 1}`, read: 'last read' }[site] || `sublayer ${sublayer}`,
+  };
+}
+
+// A source taken from many reads at once.
+function togetherWords(site) {
+  return { short: { attention: 'all A', mlp: 'all M' }[site] || 'all', name: { attention: 'all attention', mlp: 'all MLPs' }[site] || 'all reads' };
 }
 
 function top(values, size) {
