@@ -10,12 +10,12 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float
 
-from models.residuals.base import QKV, Residual, State
+from models.residuals.base import QKV, Residual, Site, State
 
 # observe(residual, state, site, x, y) -> a tree of arrays. Of one sublayer: the residual connection
 # and the state as `read` is given them, what it read and what it put out. The last call is of the
 # readout: y is None, site n_sublayers. In a scan `site` is traced.
-Observe = Callable[[Residual, State, Any, Any, Array | None], Any]
+Observe = Callable[[Residual, State, Site, Array | QKV, Array | None], Any]
 
 
 class Layer(Protocol):
@@ -49,9 +49,12 @@ def walk(residual: Residual, x_BTD: Float[Array, "B T D"], layers: Layer) -> Flo
 def observed_walk(
     residual: Residual, x_BTD: Float[Array, "B T D"], layers: Layer, observe: Observe
 ) -> tuple[Float[Array, "B T D"], list]:
-    """`walk`, and what `observe` has returned for each sublayer and for the readout.
+    """`walk`, and a list of what `observe` has returned: [n_sublayers + 1], the readout's last.
 
-    It is returned through scans and recomputed layers, so that any model may be observed as it is.
+    Works inside scans and recomputed layers, so that a model needs no change to be observed.
+
+    Raises:
+      ValueError: as `walk`.
     """
     state, seen = _all_sublayers(residual, x_BTD, layers, observe)
     out_BTD = residual.readout(state)
@@ -152,23 +155,23 @@ def _sublayer(
     residual: Residual, state: State, layer: Layer, site, kind: int, observe: Observe
 ) -> tuple[State, Any]:
     """One sublayer, from its read to its write; kind 0 is attention, 1 the MLP."""
-    seen = residual.prepare(state._replace(is_attention=kind == 0), site)
-    seen = _state(residual, "prepare", seen)
-    x = residual.read(seen, site)
+    prepared = residual.prepare(state._replace(is_attention=kind == 0), site)
+    prepared = _state(residual, "prepare", prepared)
+    x = residual.read(prepared, site)
     for way_BTD in x if isinstance(x, QKV) and kind == 0 else [x]:
         _check(residual, "read", way_BTD, None)
-    before = seen
+    attended = prepared
     if kind == 0:
-        y_BTD, seen = layer.attend(x, partial(_keys_values, residual, seen, site))
+        y_BTD, attended = layer.attend(x, partial(_keys_values, residual, prepared, site))
     else:
         y_BTD = layer.feed_forward(x)
-    written = _state(residual, "write", residual.write(seen, site, y_BTD))
+    written = _state(residual, "write", residual.write(attended, site, y_BTD))
     if written.history is not state.history:
         raise ValueError(
             f"{type(residual).__name__} changes state.history within a segment, where it is "
             "constant; let `write` keep what changes in `carry`, and `end` move it to the history"
         )
-    return written, observe(residual, before, site, x, y_BTD)
+    return written, observe(residual, prepared, site, x, y_BTD)
 
 
 def _keys_values(residual: Residual, state: State, site, k_BTKH: Array, v_BTKH: Array):

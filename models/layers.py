@@ -114,6 +114,8 @@ class Layer(nnx.Module):
     `init_scales` are factors on the initial weights, by name: q, k, v, out, gate, up, down.
     """
 
+    PARTS = (("attn_norm", "attn"), ("mlp_norm", "mlp"))  # of each sublayer
+
     def __init__(
         self,
         cfg: ModelConfig,

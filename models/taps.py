@@ -6,9 +6,11 @@ from functools import partial
 from typing import Any
 
 import jax
+from jaxtyping import Array, Float
 
 from models.depth import Layer
-from models.residuals.base import Residual
+from models.residuals.base import Residual, Site
+from models.residuals.reading import Reading
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["layer"], meta_fields=["tap"])
@@ -42,7 +44,7 @@ class TappedReads:
     """
 
     residual: Residual
-    mix: Callable
+    mix: Callable[[Reading, Site], Float[Array, "B T D"]]
 
     def read(self, state, site):
         """See models.residuals.base.Residual."""

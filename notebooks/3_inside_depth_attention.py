@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Looking inside depth attention
 #
-# Every run records what goes on inside it, about twenty times (`dynamics.parquet`), and `scaling ablate-sources`
+# Every run records now and then what goes on inside it (`dynamics.parquet`), and `scaling ablate-sources`
 # measures what each source of a read is worth (`ablation.parquet`). Both are small files that need no JAX;
 # those of `make demo` lie in `notebooks/demo`. One seed and minutes of training: what follows shows how to look,
 # not what is true of large models.
@@ -42,8 +42,8 @@ input_by_depth(dynamics)
 alpha_heatmaps(dynamics, ablation)
 
 # %% [markdown]
-# Queries start at zero, so that the first read of all is the plain mean: every one of $n$ sources has weight
-# $1/n$, and the entropy is $\ln n$. How far has training come from there? The share of $\ln n$ that is left,
+# Queries start at zero, so that at first every read is the plain mean: each of its $n$ sources has weight $1/n$,
+# and the entropy is $\ln n$. How far has training come from there? The share of $\ln n$ that is left,
 # the weight on the embedding, and the norm of the query, by depth:
 
 # %%

@@ -26,14 +26,13 @@ from models import ModelConfig
 from models.residuals import find
 from models.residuals.reading import Reading
 from models.taps import TappedReads
-from scaling import checkpoint
 from scaling.cells import Cell
 from scaling.data import Corpus, prepare, validation_batches
 from scaling.dynamics import site_of, write_table
 from scaling.errors import UserError
 from scaling.ledger import Ledger
-from scaling.mixing import trained_cells
 from scaling.step import Batch, Program
+from scaling.trained import trained_cells, trained_params
 
 Mode = Literal["remove", "average"]
 
@@ -79,6 +78,15 @@ def sources_of(cfg: ModelConfig) -> list[tuple[int, ...]]:
     return find(cfg.residual.name).sources(cfg)
 
 
+def names_of(sources: list[tuple[int, ...]]) -> list[str]:
+    """What each source is, for people, by its number."""
+    n, n_sublayers = sources[-1][-1] + 1, len(sources) - 1
+    if n <= n_sublayers:
+        return ["embedding", *(f"block {i}" for i in range(1, n))]
+    outputs = [f"{('attention', 'mlp')[i % 2]} {i // 2}" for i in range(n_sublayers)]
+    return ["embedding", *outputs]
+
+
 def ablate(
     cell: Cell,
     run: Path,
@@ -99,12 +107,12 @@ def ablate(
       The table, and the number of validation tokens.
 
     Raises:
-      UserError: its checkpoint is gone or damaged, or the data are not those it was trained on.
+      UserError: as `trained_params`.
     """
     corpus = prepare(cell.data.source, cell.data.tokenizer)
     program = Program(cell.model_copy(update={"mesh": "auto"}))
     batches = _batches(cell, corpus, n_tokens)
-    losses = Losses(program, _trained_params(cell, run, corpus, program), batches)
+    losses = Losses(program, trained_params(program, run, corpus), batches)
     whole, rows = losses(), []
     every = [(mode, cut) for mode in modes for cut in cuts(sources_of(cell.model))]
     for done, (mode, cut) in enumerate(every):
@@ -140,11 +148,7 @@ class Losses:
 
     def __init__(self, program: Program, params: dict, batches: list[dict]):
         self._params, self._sources = params, sources_of(program.cell.model)
-        put = partial(jax.make_array_from_callback, sharding=program.by_row)
-        self._batches = [
-            {name: put(x.shape, data_callback=lambda i, x=x: x[i]) for name, x in batch.items()}
-            for batch in batches
-        ]
+        self._batches = [program.put(batch) for batch in batches]
         self.n_tokens = int(sum(batch["weights"].sum() for batch in batches))
         none = self._mask(None)
         loss = jax.jit(partial(_loss, program), out_shardings=program.sharding.replicated)
@@ -165,13 +169,13 @@ class Losses:
         return mask
 
 
-def _loss(program: Program, params: dict, batch: Batch, removed_RN, averaged_RN) -> jax.Array:
+def _loss(program: Program, params: dict, batch: Batch, removed_Rn, averaged_Rn) -> jax.Array:
     """Sum of weighted losses in nats, where reads go without sources."""
     weights_BT = batch["weights"]
 
     def mix(reading: Reading, read):
         n = len(reading.values)
-        return without(reading, removed_RN[read, :n], averaged_RN[read, :n], weights_BT).mixed()
+        return without(reading, removed_Rn[read, :n], averaged_Rn[read, :n], weights_BT).mixed()
 
     with program.resolved():
         model = program.model(params)
@@ -198,26 +202,3 @@ def _batches(cell: Cell, corpus: Corpus, n_tokens: int) -> list[dict]:
     n_batches = min(round(n_tokens / (B * T)) or 1, cell.data.validation_tokens // (B * T))
     n_tokens = n_batches * B * T or cell.data.validation_tokens
     return validation_batches(corpus, seq_len=T, batch_size=B, n_tokens=n_tokens)
-
-
-def _trained_params(cell: Cell, run: Path, corpus: Corpus, program: Program) -> dict:
-    folder = Ledger(run).directory(cell) / "checkpoints"
-    restored = checkpoint.restore(folder, program.state_shapes, clean=False)
-    if restored is None:
-        raise UserError(f"{folder} holds no intact checkpoint.")
-    _, state, extra = restored
-    if extra["data_fingerprint"] != corpus.fingerprint:
-        raise UserError(
-            f"{cell.key} was trained on data {extra['data_fingerprint']}, but the data are now "
-            f"{corpus.fingerprint}."
-        )
-    return state["params"]
-
-
-def names_of(sources: list[tuple[int, ...]]) -> list[str]:
-    """What each source is, for people, by its number."""
-    n, n_sublayers = sources[-1][-1] + 1, len(sources) - 1
-    if n <= n_sublayers:
-        return ["embedding", *(f"block {i}" for i in range(1, n))]
-    outputs = [f"{('attention', 'mlp')[i % 2]} {i // 2}" for i in range(n_sublayers)]
-    return ["embedding", *outputs]

@@ -20,7 +20,7 @@ from rich.markup import escape
 
 from kernels.depth_attention.bench import rows as kernel_rows
 from scaling.bench_analysis import on_one_core
-from scaling.bench_dynamics import looking
+from scaling.bench_dynamics import dynamics_rows
 from scaling.cells import expand
 from scaling.console import make_console, make_table
 from scaling.data import prepare, train_batches
@@ -28,8 +28,8 @@ from scaling.device import measure_matmul_flops
 from scaling.files import write_json
 from scaling.flops import train_flops
 from scaling.memory import keep_memory
-from scaling.stepper import Stepper, take_turns
 from scaling.study import load_study
+from scaling.timing import Stepper, take_turns
 from scaling.version import code_version
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,7 +45,7 @@ def main() -> None:
         _compiling(console),
         *(_utilisation(console, d, t) for d, t in ((256, 128), (256, 256), (512, 128))),
         _input(console),
-        *looking(console),
+        *dynamics_rows(console),
         _fit(),
         *on_one_core(),
         *kernel_rows(console, take_turns),

@@ -1,4 +1,4 @@
-"""What looking inside a run costs, as a share of its steps (`python -m scaling.bench_dynamics`)."""
+"""What looking inside costs, as a share of training time (`python -m scaling.bench_dynamics`)."""
 
 import tempfile
 import time
@@ -11,25 +11,25 @@ from scaling.cells import expand
 from scaling.console import make_console
 from scaling.data import prepare
 from scaling.dynamics import Dynamics, Probe, interval
-from scaling.stepper import Stepper, take_turns
 from scaling.study import load_study
+from scaling.timing import Stepper, take_turns
 
 DEMO = Path(__file__).resolve().parent.parent / "configs" / "demo.yaml"
 CELLS = (("d20", "prenorm"), ("d20", "attnres_full"), ("d48", "attnres_full"))
 ROUNDS = 25
 
 
-def looking(console) -> list[dict]:
+def dynamics_rows(console) -> list[dict]:
     """Rows of `make bench`: all that scaling.dynamics does in a run over the run's steps."""
     study, rows = load_study(DEMO), []
     corpus = prepare(study.data.source, study.data.tokenizer)
     for size, variant in CELLS:
         console.print(f"looking inside {size} {variant} of configs/demo.yaml ...")
-        rows.append(_looking(expand(study, 256, [size], [variant])[0], corpus))
+        rows.append(_row(expand(study, 256, [size], [variant])[0], corpus))
     return rows
 
 
-def _looking(cell, corpus) -> dict:
+def _row(cell, corpus) -> dict:
     stepper = Stepper(cell)
     params, probe = stepper.program.init()["params"], Probe(stepper.program, corpus)
     with tempfile.TemporaryDirectory() as folder:
@@ -59,7 +59,7 @@ def _looking(cell, corpus) -> dict:
         for a, b in zip(ratios["look"], ratios["write"], strict=True)
     ]
     return {
-        "measure": f"looking inside / steps of a run, {cell.size} {cell.variant}",
+        "measure": f"looks inside / training time, {cell.size} {cell.variant}",
         "value": median(spent),
         "target": "<= 0.02",
         "floor": f"{n_looks / cell.train.batch_size / cell.steps:.3f} (FLOPs)",
@@ -72,5 +72,5 @@ def _looking(cell, corpus) -> dict:
 
 if __name__ == "__main__":
     console = make_console()
-    for row in looking(console):
+    for row in dynamics_rows(console):
         console.print(row)

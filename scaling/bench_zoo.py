@@ -25,8 +25,8 @@ from scaling.device import measure_matmul_flops
 from scaling.files import write_json
 from scaling.flops import train_flops
 from scaling.memory import keep_memory
-from scaling.stepper import Stepper, take_turns
 from scaling.study import load_study
+from scaling.timing import Stepper, take_turns
 from scaling.version import code_version
 
 ROOT = Path(__file__).resolve().parent.parent

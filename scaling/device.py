@@ -123,9 +123,15 @@ def measure_matmul_flops(n: int = 1024, repeats: int = 40) -> float:
     return 2 * n**3 / min(seconds)
 
 
-def program_memory(compiled: jax.stages.Compiled) -> dict[str, int]:
-    """What a program takes on one device in bytes, by kind; "peak" is all, with aliases once."""
+def program_memory(compiled: jax.stages.Compiled) -> dict[str, int | None]:
+    """What a program takes on one device in bytes, by kind; "peak" is all, with aliases once.
+
+    All are None where the compiler keeps no account.
+    """
     found = compiled.memory_analysis()
+    if found is None:
+        kinds = ("arguments", "outputs", "aliased", "temporaries", "code", "peak")
+        return dict.fromkeys(kinds)
     sizes = {
         "arguments": found.argument_size_in_bytes,
         "outputs": found.output_size_in_bytes,

@@ -1,8 +1,8 @@
 """dynamics.parquet: what goes on inside a model while it trains, looked at now and then.
 
-A look is a program of its own, forward and backward over a few windows of the validation split that
-stay the same: training ends in the same bits with it or without. analysis/dynamics.py reads the
-file, which has one row a number:
+A look is a program of its own, forward and backward over one window, the middle of the validation
+split: training ends in the same bits with it or without. analysis/dynamics.py reads the file, which
+has one row a number:
 
 step       optimizer steps done
 metric     output_rms, input_rms   of what a sublayer puts out, and reads before its norm
@@ -23,7 +23,6 @@ value      fp32
 """
 
 import math
-import os
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +38,7 @@ from models.residuals import find
 from models.sharding import mesh_axes
 from scaling.cells import Cell
 from scaling.data import Corpus, validation_batches
+from scaling.files import write_bytes
 from scaling.step import Program
 
 SCHEMA = pa.schema(
@@ -51,7 +51,7 @@ SCHEMA = pa.schema(
         "value": pa.float32(),
     }
 )
-LOOKS = 20  # in a run, about
+LOOKS = 20  # in a run, or somewhat more; fewer in short ones
 ROWS_APART = 400  # training sequences between two looks, at least: a look takes the time of 3 or 4
 BLOCKS = 8  # of layers
 
@@ -85,7 +85,9 @@ class Probe:
         return self._copy(params["layers"])
 
     def __call__(self, params: dict, before: dict) -> dict[str, np.ndarray]:
-        """What is found, by metric, one number a sublayer; alpha's reads end to end.
+        """What is found, by metric: a number each sublayer [S], or each read [S + 1].
+
+        `alpha` has all sources of the first read, then all of the second, and so on.
 
         Args:
           params: now.
@@ -97,8 +99,8 @@ class Probe:
 class Dynamics:
     """Looks at a cell when it is due, and keeps its dynamics.parquet.
 
-    The file is written at checkpoints: what lies after the last one is found again by the run that
-    resumes from there, which drops it first.
+    The file is written at checkpoints; a resumed run drops rows later than its checkpoint, and
+    measures them again.
     """
 
     def __init__(self, cell: Cell, probe: Probe | None, path: Path | None, resumed_step: int):
@@ -146,7 +148,8 @@ def table(cfg: ModelConfig, step: int, found: dict[str, np.ndarray]) -> pa.Table
                 if source == 0:
                     rows.append(("embedding_weight", site_of(read, n), read, -1, value))
         else:
-            rows += [(metric, site_of(i, n), i, -1, value) for i, value in enumerate(values)]
+            known = ((i, value) for i, value in enumerate(values) if not np.isnan(value))
+            rows += [(metric, site_of(i, n), i, -1, value) for i, value in known]
     squares = np.square(found["grad_norm"], dtype=np.float64)
     for layers in np.array_split(np.arange(n // 2), min(BLOCKS, n // 2)):
         first, last = 2 * layers[0], 2 * layers[-1] + 1
@@ -161,14 +164,10 @@ def site_of(sublayer: int, n_sublayers: int) -> str:
 
 
 def write_table(path: Path, rows: pa.Table) -> None:
-    """Writes a parquet file at once: a reader, or a crash, sees the old content or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        pq.write_table(rows, file, compression="zstd")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    """Writes a parquet file at once; see scaling.files."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, compression="zstd")
+    write_bytes(path, sink.getvalue().to_pybytes())
 
 
 def _look(program: Program, params: dict, before: dict, tokens: jax.Array) -> dict[str, jax.Array]:
@@ -190,14 +189,14 @@ def _look(program: Program, params: dict, before: dict, tokens: jax.Array) -> di
 
 
 def _windows(program: Program, corpus: Corpus) -> jax.Array:
-    """Validation tokens [n, T + 1], one row for each part that the mesh splits a batch into."""
+    """Tokens [n, T + 1]: the middle window of the validation split, n times.
+
+    Once for each part that the mesh splits a batch into: what is measured does not depend on it.
+    """
     n = math.prod(program.mesh.shape[axis] for axis in mesh_axes(program.by_row.spec[:1]))
-    data = program.cell.data
-    n_windows = min(n, data.validation_tokens // data.seq_len)
-    (batch,) = validation_batches(
-        corpus, seq_len=data.seq_len, batch_size=n_windows, n_tokens=n_windows * data.seq_len
-    )
-    tokens = np.resize(batch["tokens"], (n, data.seq_len + 1))  # again, where there are too few
+    T = program.cell.data.seq_len
+    (batch,) = validation_batches(corpus, seq_len=T, batch_size=1, n_tokens=T)
+    tokens = np.repeat(batch["tokens"], n, axis=0)
     return jax.make_array_from_callback(tokens.shape, program.by_row, lambda i: tokens[i])
 
 

@@ -9,64 +9,27 @@ from flax import nnx
 
 from models import ModelConfig, Transformer
 from models.mixing import mixing_matrix
-from scaling import checkpoint
 from scaling.cells import Cell
 from scaling.data import prepare, validation_batches
-from scaling.errors import UserError, closest
-from scaling.ledger import Ledger
 from scaling.step import Program, init_params
-
-
-def trained_cells(
-    run: Path,
-    sizes: list[str] | None = None,
-    variants: list[str] | None = None,
-    seeds: list[int] | None = None,
-) -> list[Cell]:
-    """The finished cells of a run directory.
-
-    Raises:
-      UserError: the directory holds no study, has no cell of a name given, or none is finished.
-    """
-    ledger = Ledger(run)
-    cells = ledger.cells()
-    for field, wanted in (("size", sizes), ("variant", variants), ("seed", seeds)):
-        known = {getattr(cell, field) for cell in cells}
-        for name in wanted or []:
-            if name not in known:
-                raise UserError(f"{run} has no {field} {name!r}; {closest(name, known)}.")
-        cells = [cell for cell in cells if not wanted or getattr(cell, field) in wanted]
-    done = [cell for cell in cells if ledger.status(cell).kind == "done"]
-    if not done:
-        raise UserError(f"none of the {len(cells)} cells asked for in {run} is finished.")
-    return done
+from scaling.trained import trained_params
 
 
 def trained_matrix(cell: Cell, run: Path, n_sequences: int) -> np.ndarray:
     """M of a finished cell, on validation tokens.
 
     Raises:
-      UserError: its checkpoint is gone or damaged, or the data are not those it was trained on.
+      UserError: as `trained_params`.
     """
     corpus = prepare(cell.data.source, cell.data.tokenizer)
-    like = Program(cell, jax.devices()[:1]).state_shapes
-    folder = Ledger(run).directory(cell) / "checkpoints"
-    restored = checkpoint.restore(folder, like, clean=False)
-    if restored is None:
-        raise UserError(f"{folder} holds no intact checkpoint.")
-    _, state, extra = restored
-    if extra["data_fingerprint"] != corpus.fingerprint:
-        raise UserError(
-            f"{cell.key} was trained on data {extra['data_fingerprint']}, but the data are now "
-            f"{corpus.fingerprint}."
-        )
+    params = trained_params(Program(cell, jax.devices()[:1]), run, corpus)
     batches = validation_batches(
         corpus,
         seq_len=cell.data.seq_len,
         batch_size=n_sequences,
         n_tokens=n_sequences * cell.data.seq_len,
     )
-    return matrix(cell.model, state["params"], batches[0]["tokens"][:, :-1])
+    return matrix(cell.model, params, batches[0]["tokens"][:, :-1])
 
 
 def initial_matrix(cell: Cell, _: Path, n_sequences: int) -> np.ndarray:

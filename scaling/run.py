@@ -65,6 +65,7 @@ def run_cell(
         state = program.init()
         first = program.put({"tokens": _tokens_like(cell, program.rows)})
         train_step = program.compile_train(state, first)
+        peak_bytes = program_memory(train_step)["peak"]
     with clock.measure("dynamics"):
         probe = Probe(program, corpus) if interval(cell) else None
     state = _resume(directory, corpus, program, state, clock, say)
@@ -79,7 +80,6 @@ def run_cell(
     if multihost.is_lead():
         if len(program.rows) < cell.train.batch_size:  # the other hosts' rows too
             validation = validation_batches(corpus, **_validation_shape(cell))
-        peak_bytes = program_memory(train_step)["peak"]
         summary = _summary(cell, corpus, program, clock, peak_bytes, validation, losses)
         ledger.write_summary(cell, {**summary, "weights_sha256": digest})
 
@@ -179,7 +179,9 @@ def _train(cell, directory, corpus, program, train_step, state, clock, report, d
             )
         report({"step": step, "loss": float(values["loss"]), "seconds": clock.seconds["train"]})
 
-    try:
+    with contextlib.ExitStack() as at_the_end:
+        at_the_end.callback(dynamics.write)
+        at_the_end.callback(metrics.close)
         if start == 0 and dynamics.is_due(0):
             with clock.measure("dynamics"):
                 dynamics.look(0, state["params"])
@@ -207,9 +209,6 @@ def _train(cell, directory, corpus, program, train_step, state, clock, report, d
                         "layout": _layout(program),
                     }
                     checkpoint.save(directory / "checkpoints", step, state, extra)
-    finally:
-        metrics.close()
-        dynamics.write()
     return state
 
 
@@ -235,7 +234,7 @@ def _summary(
     corpus: Corpus,
     program: Program,
     clock: Clock,
-    peak_bytes: int,
+    peak_bytes: int | None,
     validation: list[dict],
     losses: dict,
 ) -> dict:
@@ -258,6 +257,7 @@ def _summary(
         "bits_per_byte": float(losses["nats"] / np.log(2) / corpus.n_bytes(targets)),
         "train_seconds": seconds["train"],
         "compile_seconds": seconds["compile"],
+        "dynamics_seconds": seconds["dynamics"],
         "tokens_per_second": None if clock.mixed else cell.tokens / seconds["train"],
         "mfu": per_second / peak if peak else None,
         "peak_memory_bytes": peak_bytes,

@@ -70,7 +70,7 @@ class Train(Strict):
     tokens_per_param: float = Field(default=20.0, gt=0)  # non-embedding, of the baseline
     log_every: int = Field(default=10, gt=0)
     checkpoint_every: int = Field(default=500, gt=0)
-    # Steps between looks inside (see scaling/dynamics.py); 0: none, null: about 20 in a run.
+    # Steps between looks inside (see scaling/dynamics.py); 0: none, null: about 20 in a long run.
     dynamics_every: int | None = Field(default=None, ge=0)
 
 

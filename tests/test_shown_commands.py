@@ -18,8 +18,9 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 SHOWN = list(dict.fromkeys(re.findall(r"^(?:\$ )?(scaling .+)$", TEXT, flags=re.MULTILINE)))
-# Studies of size: what they would train is said. The rest is run elsewhere: test_docs.py walks
-# through a variant of one's own, and tests/scaling/compile compiles.
+IN_TABLES = re.findall(r"(?:`|\"|node=1 )(scaling launch STUDY[^`\"]*)", TEXT)
+# Large studies are only dry-run. The rest is run elsewhere: test_docs.py walks through a variant of
+# one's own, and tests/scaling/compile compiles.
 INSTEAD = {"launch": ["--dry-run"], "tune": ["--dry-run"]}
 ELSEWHERE = ("mine:Fading", "study.yaml", "runs/fading", "scaling compile")
 
@@ -28,7 +29,11 @@ def words_of(line: str) -> list[str]:
     return shlex.split(line, comments=True)[1:]
 
 
-@pytest.mark.parametrize("line", SHOWN)
+def test_there_are_some():
+    assert len(SHOWN) >= 25 and len(IN_TABLES) >= 5
+
+
+@pytest.mark.parametrize("line", [*SHOWN, *dict.fromkeys(IN_TABLES)])
 def test_is_understood(line):
     name, *words = words_of(line)
     known = typer.main.get_command(app).commands

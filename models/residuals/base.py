@@ -31,7 +31,7 @@ know. `models/residuals/prenorm.py` is the smallest example, `rezero.py` one wit
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import jax
 from flax import nnx
@@ -39,6 +39,9 @@ from jaxtyping import Array, Float, Int
 from pydantic import ConfigDict
 
 from models.config import ModelConfig, Strict
+
+if TYPE_CHECKING:
+    from models.residuals.reading import Reading
 
 Site = int | Int[Array, ""]
 
@@ -155,9 +158,10 @@ class Residual(nnx.Module):
         return ()
 
     def stream_mixing(self, state: State) -> Sequence[Sequence[Array]] | None:
-        """Where a sublayer mixes streams: mixing[j][k], [B, T] or [], the share of x_j in x'_k.
+        """Where a sublayer mixes streams: the share of x_j in x'_k, mixing[j][k].
 
-        Of a state that `prepare` has made. None: no such weights.
+        Each [B, T], or [] where it is the same for all tokens. Of a state that `prepare` has made.
+        None: no such weights.
         """
         return None
 

@@ -84,16 +84,24 @@ def _declared(kind: type[Residual], cfg: ModelConfig) -> dict[str, tuple]:
             and all(_is_number(f) and f > 0 for f in d.values()),
         ),
         "sources": (
-            kind.sources(cfg), "for each read a tuple of numbers, the readout's last, or nothing",
+            kind.sources(cfg),
+            "for each read a tuple of different whole numbers, the readout's last, or nothing",
             lambda s: isinstance(s, list)
             and len(s) in (0, cfg.n_sublayers + 1)
-            and all(isinstance(read, tuple) and read for read in s),
+            and all(map(_are_numbers, s)),
         ),
         "idle": (
             kind.idle(cfg), "a dict from names of parameters, or rows, to reasons",
             lambda d: isinstance(d, dict) and all(isinstance(x, str) for x in (*d, *d.values())),
         ),
     }  # fmt: skip
+
+
+def _are_numbers(read: Any) -> bool:
+    """Whether they are numbers of sources: one or more, none of them twice."""
+    if not isinstance(read, tuple) or not read or len(set(read)) < len(read):
+        return False
+    return all(isinstance(n, Integral) and _is_number(n) for n in read)
 
 
 def _or_zero(n: Any) -> Any:
@@ -115,7 +123,9 @@ def _check_walk(cfg: ModelConfig) -> None:
     def run(key, tokens):
         model = Transformer(cfg, key)
         weights = jnp.ones((1, tokens.shape[1] - 1))
-        return model(tokens[:, :-1]), model.observed_nll_sum(tokens, weights, of_sublayer)
+        seen = model.observed_nll_sum(tokens, weights, of_sublayer)[1]
+        _check_readings(model.residual, seen)
+        return model(tokens[:, :-1]), seen
 
     try:
         with jax.numpy_dtype_promotion("standard"):  # jax.nn.dot_product_attention in bfloat16
@@ -130,6 +140,18 @@ def _check_walk(cfg: ModelConfig) -> None:
     except (Exception, SystemExit) as error:  # whatever the user's code may do
         reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ValueError(f"{cfg.residual.name!r} cannot be run: {reason}") from error
+
+
+def _check_readings(residual: Residual, seen: list[dict]) -> None:
+    """As many values in each reading as there are sources; of a scan's reads, at least as many."""
+    kind, cfg = type(residual), residual.cfg
+    scanned = {s for run in kind.segments(cfg) if kind.is_scanned(cfg, run) for s in run}
+    for read, (one, sources) in enumerate(zip(seen, kind.sources(cfg), strict=False)):
+        found, known = len(one["alpha"]), len(sources)
+        if found < known or (found > known and read not in scanned):
+            raise ValueError(
+                f"`reading` of read {read} has {found} values, and `sources` names {known}"
+            )
 
 
 def _where(error: Exception) -> str:

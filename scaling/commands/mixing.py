@@ -32,7 +32,8 @@ def mixing_matrix(
     from scaling.commands.cells import study_cells
     from scaling.console import make_console, progress_bar
     from scaling.files import write_text
-    from scaling.mixing import initial_matrix, table, trained_cells, trained_matrix
+    from scaling.mixing import initial_matrix, table, trained_matrix
+    from scaling.trained import trained_cells
 
     if where.is_dir():
         cells, compute = trained_cells(where, size, variant, seed), trained_matrix

@@ -16,6 +16,7 @@ CHECKS = {
     "gradients": checks.gradients,
     "effect": checks.effect,
     "separate streams": checks.separate,
+    "readings": checks.readings,
     "bfloat16": checks.bfloat16,
     "scan = unrolled": checks.unrolled,
     "saved activations": checks.saved_activations,

@@ -8,9 +8,10 @@ import numpy as np
 from flax import nnx
 
 from models.config import ModelConfig
-from models.depth import final_state
+from models.depth import final_state, walk
 from models.params import groups
 from models.residuals.base import Residual
+from models.taps import TappedReads
 from models.transformer import make_residual
 from scaling.contract import toy
 from scaling.contract.subject import (
@@ -195,6 +196,21 @@ def separate(subject: Subject) -> str:
     if spread < 1e-4:
         raise ContractError(f"after three steps two streams differ by {spread:.0e} of their norm")
     return f"{len(streams)} streams, {spread:.0e} apart after three steps"
+
+
+def readings(subject: Subject) -> str:
+    """What `reading` takes apart mixes to what `read` reads."""
+    cfg = subject.cfg(scan=False)
+    if not subject.kind.sources(cfg):
+        raise NotApplicableError("reads are no weighted sums over depth: no `sources`")
+    residual = moved(make_residual(cfg, jax.random.key(0)))
+    x_BTD = jax.random.normal(jax.random.key(1), (2, 8, cfg.d_model))
+    tapped = TappedReads(residual, lambda reading, read: reading.mixed())
+    layers = toy.ToyLayers(cfg)
+    off = relative(walk(tapped, x_BTD, layers), walk(residual, x_BTD, layers))
+    if off > 1e-4:
+        raise ContractError(f"reads that are mixed from their readings deviate by {off:.0e}")
+    return f"mix to what is read, within {off:.0e}"
 
 
 def bfloat16(subject: Subject) -> str:

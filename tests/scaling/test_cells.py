@@ -3,10 +3,12 @@
 import sys
 import types
 
+import jax.numpy as jnp
 import pytest
 
 from models.params import param
 from models.residuals.prenorm import PreNorm
+from models.residuals.reading import Reading
 from scaling.cells import expand
 from scaling.errors import UserError
 from scaling.study import load_study
@@ -85,7 +87,18 @@ PLUG_INS = {
     ),
     "sources": (
         {"sources": classmethod(lambda cls, cfg: [(0,)])},
-        r"sources of .* is \[\(0,\)\], and must be for each read a tuple of numbers",
+        r"sources of .* is \[\(0,\)\], and must be for each read a tuple of different whole",
+    ),
+    "sources twice": (
+        {"sources": classmethod(lambda cls, cfg: [(0, 0)] * (cfg.n_sublayers + 1))},
+        "must be for each read a tuple of different whole numbers",
+    ),
+    "another number of sources": (
+        {
+            "sources": classmethod(lambda cls, cfg: [(0, 1)] * (cfg.n_sublayers + 1)),
+            "reading": lambda self, state, site: Reading([state.carry], jnp.zeros((1, 1, 1, 1))),
+        },
+        "`reading` of read 0 has 1 values, and `sources` names 2",
     ),
     "sources without a reading": (
         {"sources": classmethod(lambda cls, cfg: [(0,)] * (cfg.n_sublayers + 1))},

@@ -7,6 +7,7 @@ import pytest
 from models.params import param
 from models.residuals import State
 from models.residuals.arithmetic import weighted_sum
+from models.residuals.attnres.full import AttnResFull
 from models.residuals.hc import HyperConnections
 from models.residuals.plug_in import check_plug_in
 from models.residuals.prenorm import PreNorm
@@ -68,6 +69,13 @@ class Hoarder(PreNorm):
 
     def write(self, state, site, y_BTD):
         return state._replace(carry=state.carry + jnp.sin(y_BTD) * jnp.cos(state.carry))
+
+
+class Misread(AttnResFull):
+    """Takes apart another read than it makes."""
+
+    def reading(self, state, site):
+        return super().reading(state, site)._replace(squash=jax.nn.sigmoid)
 
 
 class Alike(HyperConnections):
@@ -178,6 +186,7 @@ FAULTS = [
     ("FLOPs", Modest, "flops_per_token declares 0, and the compiler counts 232,"),
     ("saved activations", Hoarder, "saved activations, JAX keeps"),
     ("separate streams", Alike, "two streams differ by"),
+    ("readings", Misread, "mixed from their readings deviate by"),
     ("parameters", Miscounted, "extra_params says 7, counted are 8"),
     ("bfloat16", Halting, "deviates from fp32 by"),
     ("scan = unrolled", Unrolled, "deviate by"),

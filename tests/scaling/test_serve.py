@@ -95,7 +95,11 @@ def test_a_port_that_is_taken_is_named(pages):
 
 def test_ctrl_c_ends_it(tmp_path):
     (tmp_path / "results.csv").write_text("variant,size,loss,train_flops\nprenorm,S,2.0,1e18\n")
-    line = [sys.executable, "-m", "scaling", "report", str(tmp_path), "--serve", "--port", "0"]
+    start = (  # Ctrl-C is ignored by what a shell starts in the background, its children too
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "from scaling.cli import main; main()"
+    )
+    line = [sys.executable, "-c", start, "report", str(tmp_path), "--serve", "--port", "0"]
     server = subprocess.Popen(
         line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
@@ -109,5 +113,8 @@ def test_ctrl_c_ends_it(tmp_path):
         assert "version" in json.loads(connection.getresponse().read())
     finally:
         server.send_signal(signal.SIGINT)
-    _, errors = server.communicate(timeout=30)
+    try:
+        _, errors = server.communicate(timeout=30)
+    finally:
+        server.kill()
     assert server.returncode == 0 and "Traceback" not in errors
