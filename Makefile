@@ -19,11 +19,13 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-# Fifteen language models, their scaling laws, multipliers, the Full-Block gap, plots and the report.
+# Fifteen language models, their scaling laws, multipliers, the Full-Block gap, what depth attention
+# needs, plots and the report.
 demo: $(STAMP)
 	$(BIN)/scaling launch configs/demo.yaml --jobs 2
 	$(BIN)/scaling fit runs/demo
 	$(BIN)/scaling gap runs/demo
+	$(BIN)/scaling ablate-sources runs/demo --size d48 --mode remove
 	$(BIN)/scaling plot runs/demo
 	$(BIN)/scaling report runs/demo
 
