@@ -3,7 +3,7 @@
 #
 # A study is a YAML file: sizes x variants x seeds, one data set, one recipe. This notebook reads one, shows what
 # it would cost, and takes the results of `make demo`, which lie beside it in `notebooks/demo`, through the
-# analysis. On the command line these are `scaling launch`, `fit`, `gap` and `plot`.
+# analysis. On the command line these are `scaling launch`, `fit`, `gap` and `plot`, and `report` for one page of it all.
 
 # %%
 from pathlib import Path

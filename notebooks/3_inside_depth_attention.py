@@ -2,9 +2,9 @@
 # # Looking inside depth attention
 #
 # Every run records now and then what goes on inside it (`dynamics.parquet`), and `scaling ablate-sources`
-# measures what each source of a read is worth (`ablation.parquet`). Both are small files that need no JAX;
-# those of `make demo` lie in `notebooks/demo`. One seed and minutes of training: what follows shows how to look,
-# not what is true of large models.
+# measures what each source of a read is worth (`ablation.parquet`). Both are small files that need no JAX; those of
+# the largest size of `make demo` lie in `notebooks/demo`. One seed and minutes of training: what follows shows how
+# to look, not what is true of large models.
 
 # %%
 from analysis import (

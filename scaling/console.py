@@ -19,7 +19,8 @@ def make_console(stderr: bool = False) -> Console:
 
 def make_table(title: str, columns: dict[str, str]) -> Table:
     """A borderless table; `columns` maps each heading to its justification."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    padding = (0, 2 if len(columns) < 8 else 1, 0, 0)  # a hundred columns have to do
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=padding)
     for heading, justify in columns.items():
         table.add_column(heading, justify=justify, overflow="fold", no_wrap=heading == "cell")
     return table

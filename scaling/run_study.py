@@ -66,7 +66,8 @@ def run_study(console, job: Job, check: Callable[[list[Cell]], None], run_cells:
         told = f"{done} of {len(cells)} cells done, {len(failed)} failed; results in {results}"
         console.print(told)
         if job.next and not failed:
-            console.print("Next: " + "   ".join(f"scaling {name} {job.root}" for name in job.next))
+            for number, name in enumerate(job.next):
+                console.print(f"{'      ' if number else 'Next: '}scaling {name} {job.root}")
     return bool(failed)
 
 

@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+FOLDER = Path(__file__).parents[1] / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 names = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+
+
+def test_every_script_has_its_notebook():
+    assert [path.with_suffix(".py") for path in NOTEBOOKS] == sorted(FOLDER.glob("*.py"))
+    assert len(NOTEBOOKS) == 4
 
 
 @names

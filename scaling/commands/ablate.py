@@ -8,7 +8,7 @@ import typer
 
 from scaling.commands.options import Sizes, Variants
 
-MOST = 4  # sources of a line
+MOST = 3  # sources of a line
 
 
 def ablate_sources(

@@ -77,10 +77,10 @@ def _next(baseline: str, cells: list) -> tuple[str, ...]:
     from analysis.cells import MIN_SIZES  # pandas takes a while
 
     residuals = {cell.variant: cell.model.residual.name for cell in cells}
-    commands = ["results", "plot"]
+    commands = ["results", "plot", "report"]
     if len({cell.size for cell in cells}) >= MIN_SIZES:
         commands.insert(1, "fit")
     others = {name for label, name in residuals.items() if label != baseline}
     if {"attnres_full", "attnres_block"} <= others:
-        commands.insert(-1, "gap")
+        commands.insert(-2, "gap")
     return tuple(commands)

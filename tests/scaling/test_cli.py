@@ -40,7 +40,7 @@ def test_a_study_from_launch_to_plots(trained, command):
     _, run, log = trained
     assert "9 of 9 cells done, 0 failed" in log and "\x1b" not in log
     commands = log[log.index("Next:") :].split("scaling ")[1:]
-    assert [text.split()[0] for text in commands] == ["results", "fit", "gap", "plot"]
+    assert [text.split()[0] for text in commands] == ["results", "fit", "gap", "plot", "report"]
     results = rows(run)
     assert list(results.columns) == list(COLUMNS)
     assert (results.status == "done").all() and len(results) == 9
