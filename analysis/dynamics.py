@@ -22,8 +22,14 @@ DYNAMICS = {
 }  # fmt: skip
 ABLATION = {
     "mode": pa.string(), "site": pa.string(), "sublayer": pa.int16(), "source": pa.int16(),
-    "delta": pa.float32(),
+    "delta": pa.float32(), "tokens": pa.int32(),
 }  # fmt: skip
+
+
+ADVICE = {
+    "dynamics": "Move it away; a run that goes on writes a new one from its last checkpoint on.",
+    "ablation": "`scaling ablate-sources` writes it anew.",
+}
 
 
 def load_dynamics(
@@ -69,10 +75,11 @@ def load_dynamics(
 def load_ablation(
     run_dir: str | Path, *, unfinished: bool = False, strict: bool = True
 ) -> pd.DataFrame:
-    """Columns variant, size, seed, mode, site, sublayer, source, delta: loss changes by source.
+    """Columns variant, size, seed, mode, site, sublayer, source, delta, tokens; a row a cut.
 
     `delta` is the change of the validation loss in nats where a source is removed from the reads of
-    a site (`mode` "remove") or averaged into them ("average").
+    a site (`mode` "remove") or replaced there by its mean over tokens ("average"), on `tokens`
+    validation tokens. See scaling/ablate.py.
 
     Raises:
       Refusal: "no-ablation", "bad-ablation"; otherwise as `load_dynamics`.
@@ -85,6 +92,17 @@ def load_ablation(
     return found
 
 
+def source_names(n_sources: int, n_sublayers: int) -> list[str]:
+    """What each source of depth attention is, by its number.
+
+    Sources are the embedding and all sublayers' outputs, or, where they are fewer, blocks.
+    """
+    if n_sources <= n_sublayers:
+        return ["embedding", *(f"block {i}" for i in range(1, n_sources))]
+    outputs = [f"{('attention', 'MLP')[i % 2]} of layer {i // 2}" for i in range(n_sublayers)]
+    return ["embedding", *outputs]
+
+
 def require_metric(df: pd.DataFrame, metric: str) -> pd.DataFrame:
     """The rows of one metric that are finite.
 
@@ -95,10 +113,11 @@ def require_metric(df: pd.DataFrame, metric: str) -> pd.DataFrame:
     rows = rows[rows["value"].abs() < float("inf")]
     if rows.empty:
         known = [str(m) for m in df["metric"].unique()]
+        if metric in known:
+            raise Refusal("no-metric", f"All values of '{metric}' are infinite or no number.")
         raise Refusal(
             "no-metric",
-            f"The dynamics have no finite '{metric}', only {listed(known)}."
-            f"{did_you_mean(metric, [m for m in known if m != metric])}",
+            f"The dynamics have no '{metric}', only {listed(known)}.{did_you_mean(metric, known)}",
         )
     return rows
 
@@ -149,8 +168,7 @@ def _read(path: Path, name: str, schema: dict) -> pa.Table:
         first = str(e).splitlines()[0] if str(e) else type(e).__name__
         raise Refusal(
             f"bad-{name}",
-            f"'{path}' cannot be read ({first}). Was the run killed while it was written? Launch "
-            "again, or move the file away.",
+            f"'{path}' cannot be read ({first}). {ADVICE[name]}",
         ) from e
 
 
@@ -164,5 +182,6 @@ def _last(table: pa.Table) -> pa.Table:
 
 
 def _missing(run_dir, name: str, damaged: list[str]) -> str:
-    because = f" {' '.join(damaged)}" if damaged else ""
-    return f"No run in '{run_dir}' has a {name}.parquet.{because}"
+    if damaged:
+        return f"No run in '{run_dir}' has an intact {name}.parquet. {' '.join(damaged)}"
+    return f"No run in '{run_dir}' has {name}.parquet."

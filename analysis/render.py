@@ -53,7 +53,7 @@ def difference_rows(rows: list[Difference], baseline: str) -> list[dict[str, str
             "variant": row.variant,
             "loss": f"{row.loss:.4f}",
             "seeds": str(row.n_seeds),
-            f"less {baseline} (nats)": "" if row.difference is None
+            f"minus {baseline} (nats)": "" if row.difference is None
             else _signed(row.difference, row.interval),
             "paired": "" if row.difference is None else str(row.n_paired),
         }

@@ -2,7 +2,7 @@
 # # Looking inside depth attention
 #
 # Every run records now and then what goes on inside it (`dynamics.parquet`), and `scaling ablate-sources`
-# measures what each source of a read is worth (`ablation.parquet`). Both are small files that need no JAX; those of
+# measures what each source of a read is worth (`ablation.parquet`, here by both of its modes). Both are small files that need no JAX; those of
 # the largest size of `make demo` lie in `notebooks/demo`. One seed and minutes of training: what follows shows how
 # to look, not what is true of large models.
 
@@ -75,6 +75,9 @@ for variant, rows in both.groupby("variant"):
     print(f"{variant:14} rank correlation {middle:+.2f} (quartiles {low:+.2f}, {high:+.2f}; {len(reads)} reads)")
 
 # %% [markdown]
+# In part it does, here: the weights rank sources better than chance and far from perfectly. Neither map replaces
+# the other.
+#
 # The sources that a model cannot do without, removed from all its reads at once:
 
 # %%

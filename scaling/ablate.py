@@ -10,8 +10,10 @@ sublayer   whose read alone goes without; -1: those of all sublayers of the site
            all reads where the site is ""
 source     its number, the embedding's is 0
 delta      change of the loss on the same validation tokens, in nats; more is worse
+tokens     how many of them
 """
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -21,7 +23,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from analysis.dynamics import ABLATION, read_file
+from analysis.errors import Refusal
 from models import ModelConfig
 from models.residuals import find
 from models.residuals.reading import Reading
@@ -35,16 +40,9 @@ from scaling.step import Batch, Program
 from scaling.trained import trained_cells, trained_params
 
 Mode = Literal["remove", "average"]
+TOLERANCE = 1e-3  # of the loss, for readings in bfloat16
 
-SCHEMA = pa.schema(
-    {
-        "mode": pa.string(),
-        "site": pa.string(),
-        "sublayer": pa.int16(),
-        "source": pa.int16(),
-        "delta": pa.float32(),
-    }
-)
+SCHEMA = pa.schema(ABLATION)
 
 
 class Cut(NamedTuple):
@@ -74,17 +72,8 @@ def ablated_cells(run: Path, sizes=None, variants=None, seeds=None) -> list[Cell
 
 
 def sources_of(cfg: ModelConfig) -> list[tuple[int, ...]]:
-    """The numbers of the sources of each read, the last read's last; empty without such reads."""
+    """The numbers of the sources of each read, the readout's last; empty without such reads."""
     return find(cfg.residual.name).sources(cfg)
-
-
-def names_of(sources: list[tuple[int, ...]]) -> list[str]:
-    """What each source is, for people, by its number."""
-    n, n_sublayers = sources[-1][-1] + 1, len(sources) - 1
-    if n <= n_sublayers:
-        return ["embedding", *(f"block {i}" for i in range(1, n))]
-    outputs = [f"{('attention', 'mlp')[i % 2]} {i // 2}" for i in range(n_sublayers)]
-    return ["embedding", *outputs]
 
 
 def ablate(
@@ -93,7 +82,7 @@ def ablate(
     modes: tuple[Mode, ...],
     n_tokens: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[pa.Table, int]:
+) -> pa.Table:
     """Measures all cuts of a finished cell and writes its ablation.parquet.
 
     Args:
@@ -104,26 +93,43 @@ def ablate(
       progress: called with how many measurements are done, and of how many.
 
     Returns:
-      The table, and the number of validation tokens.
+      The rows measured; those of other modes that the file has stay in it.
 
     Raises:
-      UserError: as `trained_params`.
+      UserError: as `trained_params`; or the variant's `reading` is not what it reads.
     """
     corpus = prepare(cell.data.source, cell.data.tokenizer)
     program = Program(cell.model_copy(update={"mesh": "auto"}))
     batches = _batches(cell, corpus, n_tokens)
     losses = Losses(program, trained_params(program, run, corpus), batches)
-    whole, rows = losses(), []
+    whole, rows = losses.whole(), []
+    if not math.isclose(losses(), whole, rel_tol=TOLERANCE):
+        raise UserError(
+            f"{cell.key}: what `reading` of {cell.model.residual.name!r} takes apart does not mix "
+            f"to what `read` reads: the loss is {losses():.6f} with the one and {whole:.6f} with "
+            "the other. `scaling check-variant` names the deviation."
+        )
     every = [(mode, cut) for mode in modes for cut in cuts(sources_of(cell.model))]
     for done, (mode, cut) in enumerate(every):
         progress(done, len(every))
         delta = losses(mode, cut) - whole
-        rows.append((mode, cut.site, cut.sublayer, cut.source, delta))
+        rows.append((mode, cut.site, cut.sublayer, cut.source, delta, losses.n_tokens))
     progress(len(every), len(every))
     columns = zip(SCHEMA.names, zip(*rows, strict=True), strict=True)
     table = pa.table({name: list(column) for name, column in columns}, schema=SCHEMA)
-    write_table(Ledger(run).directory(cell) / "ablation.parquet", table)
-    return table, losses.n_tokens
+    path = Ledger(run).directory(cell) / "ablation.parquet"
+    kept = _rows_but(path, modes)
+    write_table(path, pa.concat_tables([kept, table]))
+    return table
+
+
+def _rows_but(path: Path, modes: tuple[Mode, ...]) -> pa.Table:
+    """What the file holds of other modes."""
+    try:
+        rows = read_file(path, "ablation")
+    except Refusal:  # there is none, or it is damaged
+        return SCHEMA.empty_table()
+    return rows.filter(~pc.is_in(pc.field("mode"), pa.array(modes)))
 
 
 def cuts(sources: list[tuple[int, ...]]) -> Iterator[Cut]:
@@ -150,9 +156,15 @@ class Losses:
         self._params, self._sources = params, sources_of(program.cell.model)
         self._batches = [program.put(batch) for batch in batches]
         self.n_tokens = int(sum(batch["weights"].sum() for batch in batches))
-        none = self._mask(None)
+        self._program, none = program, self._mask(None)
         loss = jax.jit(partial(_loss, program), out_shardings=program.sharding.replicated)
         self._loss = loss.lower(params, self._batches[0], none, none).compile()
+
+    def whole(self) -> float:
+        """Nats a token of the model as it is trained, without its reads taken apart."""
+        step = self._program.compile_eval(self._params, self._batches[0])
+        rows = (step(self._params, batch)[0] for batch in self._batches)
+        return float(sum(np.sum(np.asarray(x), dtype=np.float64) for x in rows)) / self.n_tokens
 
     def __call__(self, mode: Mode = "remove", cut: Cut | None = None) -> float:
         """Nats a token, in float64 over batches."""

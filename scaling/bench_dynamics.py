@@ -33,7 +33,7 @@ def _row(cell, corpus) -> dict:
     stepper = Stepper(cell)
     params, probe = stepper.program.init()["params"], Probe(stepper.program, corpus)
     with tempfile.TemporaryDirectory() as folder:
-        dynamics = Dynamics(cell, probe, Path(folder) / "dynamics.parquet", 0)
+        dynamics = Dynamics(cell, probe, Path(folder) / "dynamics.parquet", 0, print)
 
         def look() -> float:
             start = time.perf_counter()

@@ -42,11 +42,16 @@ class Cell(Strict):
 
     @cached_property
     def digest(self) -> str:
-        """sha256 of the fields that influence the result beyond rounding; labels do not."""
+        """sha256 of `identity`."""
+        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def identity(self) -> dict:
+        """The fields that influence the result beyond rounding; labels do not."""
         fields = self.model_dump(mode="json", exclude=_NO_IDENTITY)
         for name in _NO_INFLUENCE:
             fields["train"].pop(name)
-        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+        return fields
 
     @property
     def key(self) -> str:

@@ -1,5 +1,7 @@
 """The `scaling` command."""
 
+import inspect
+import re
 import sys
 from typing import NoReturn
 
@@ -42,6 +44,8 @@ app.command()(analyse.fit)
 app.command()(analyse.gap)
 app.command()(plot.plot)
 app.command()(page.report)
+for command in app.registered_commands:  # a terminal breaks lines where it needs to
+    command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command.callback))
 
 
 def main() -> None:

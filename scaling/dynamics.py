@@ -23,6 +23,7 @@ value      fp32
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -103,11 +104,26 @@ class Dynamics:
     measures them again.
     """
 
-    def __init__(self, cell: Cell, probe: Probe | None, path: Path | None, resumed_step: int):
-        """Without a probe nothing is done, and without a path nothing is written."""
-        self._cell, self._probe, self._path = cell, probe, path
-        self._kept = [_rows_until(path, resumed_step)] if probe and path and resumed_step else []
-        self._is_written = True
+    def __init__(
+        self,
+        cell: Cell,
+        probe: Probe | None,
+        path: Path | None,
+        resumed_step: int,
+        say: Callable[[str], None],
+    ):
+        """Without a probe nothing is done, and without a path nothing is written.
+
+        What cannot be read or written is said with `say`: training does not depend on it.
+        """
+        self._cell, self._probe, self._path, self._say = cell, probe, path, say
+        self._kept, self._is_written = [], True
+        if probe and path and path.exists() and resumed_step:
+            try:
+                self._kept.append(_rows_until(path, resumed_step))
+            except (OSError, pa.ArrowException) as error:
+                first = str(error).partition("\n")[0]
+                say(f"{cell.key}: {path} is damaged ({first}) and begins anew at {resumed_step}")
 
     def is_due(self, step: int) -> bool:
         """Whether to look after so many steps."""
@@ -131,8 +147,11 @@ class Dynamics:
     def write(self) -> None:
         """Makes the file hold all looks so far."""
         if not self._is_written:
-            write_table(self._path, pa.concat_tables(self._kept))
-            self._is_written = True
+            try:
+                write_table(self._path, pa.concat_tables(self._kept))
+                self._is_written = True
+            except OSError as error:
+                self._say(f"{self._cell.key}: {self._path} cannot be written: {error.strerror}")
 
 
 def table(cfg: ModelConfig, step: int, found: dict[str, np.ndarray]) -> pa.Table:
@@ -201,11 +220,9 @@ def _windows(program: Program, corpus: Corpus) -> jax.Array:
 
 
 def _rows_until(path: Path, step: int) -> pa.Table:
-    """The file's rows up to a step; none of a file that is not there, or of another kind."""
-    try:
-        rows = pq.read_table(path)
-    except (OSError, pa.ArrowException):
-        return SCHEMA.empty_table()
-    if not rows.schema.equals(SCHEMA):
-        return SCHEMA.empty_table()
-    return rows.filter(pc.field("step") <= step)
+    """The file's rows up to a step.
+
+    Raises:
+      OSError, pa.ArrowException: it is no such file.
+    """
+    return pq.read_table(path, partitioning=None).cast(SCHEMA).filter(pc.field("step") <= step)

@@ -26,9 +26,11 @@ def write_bytes(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        # Nobody knows the temporary file.
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
 def write_json(path: Path, value: Any) -> None:

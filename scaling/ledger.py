@@ -182,4 +182,4 @@ def _difference(old: Cell, new: Cell) -> str:
                 return f"{path}{key} is {a.get(key)} there and {b.get(key)} here"
         return None
 
-    return walk(old.model_dump(), new.model_dump(), "") or "unknown difference"
+    return walk(old.identity, new.identity, "") or "unknown difference"

@@ -70,7 +70,7 @@ def run_cell(
         probe = Probe(program, corpus) if interval(cell) else None
     state = _resume(directory, corpus, program, state, clock, say)
     path = directory / "dynamics.parquet" if multihost.is_lead() else None
-    dynamics = Dynamics(cell, probe, path, int(state["step"]))
+    dynamics = Dynamics(cell, probe, path, int(state["step"]), say)
     state = _train(cell, directory, corpus, program, train_step, state, clock, report, dynamics)
     with clock.measure("compile"):
         eval_step = program.compile_eval(state["params"], program.put(validation[0]))

@@ -27,7 +27,7 @@ def trained_cells(
         known = {getattr(cell, field) for cell in cells}
         for name in wanted or []:
             if name not in known:
-                raise UserError(f"{run} has no {field} {name!r}; {closest(name, known)}.")
+                raise UserError(f"{run} has no {field} {name!r}; {closest(name, known)}")
         cells = [cell for cell in cells if not wanted or getattr(cell, field) in wanted]
     done = [cell for cell in cells if ledger.status(cell).kind == "done"]
     if not done:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from analysis.dynamics import read_file, source_names
 from analysis.errors import Refusal
 from analysis.page.compact import rounded
 from analysis.page.study import CellState, Study
@@ -33,6 +34,8 @@ def dynamics(study: Study, read: Callable[[Path], dict | None]) -> dict:
             continue
         if made is None:
             continue
+        if "damaged" in made:
+            notes.append(f"No ablation of {cell.id}: {made.pop('damaged')}")
         size += _bytes(made)
         if size > BUDGET:
             left_out += 1
@@ -59,10 +62,6 @@ def read_cell(directory: Path) -> dict | None:
     Raises:
       Refusal: a file is damaged.
     """
-    try:
-        from analysis.dynamics import read_file
-    except ImportError:  # of an installation without them
-        return None
     if not (directory / "dynamics.parquet").is_file():
         return None
     frame = read_file(directory / "dynamics.parquet", "dynamics").to_pandas()
@@ -73,14 +72,23 @@ def read_cell(directory: Path) -> dict | None:
     if len(alpha):
         last = alpha[alpha["step"] == alpha["step"].max()]
         made["alpha"] = {"step": int(last["step"].iloc[0])} | _map(last, "value", ALPHA_UNIT)
+        n_sources, n_sublayers = made["alpha"]["n_sources"], int(last["sublayer"].max())
+        made["alpha"]["names"] = source_names(n_sources, n_sublayers)
         if (directory / "ablation.parquet").is_file():
-            ablation = read_file(directory / "ablation.parquet", "ablation").to_pandas()
-            ablation = ablation[ablation["source"] >= 0]
-            made["ablation"] = {
-                str(mode): _map(ablation[ablation["mode"] == mode], "delta", DELTA_UNIT)
-                for mode in ablation["mode"].unique()
-            }
+            try:
+                made["ablation"] = _ablation(directory / "ablation.parquet")
+            except Refusal as reason:  # weights are drawn without
+                made["damaged"] = str(reason)
     return made
+
+
+def _ablation(path: Path) -> dict:
+    """Mode -> map, and the number of tokens that it was measured on."""
+    rows = read_file(path, "ablation").to_pandas()
+    return {
+        str(mode): _map(of_mode, "delta", DELTA_UNIT) | {"tokens": int(of_mode["tokens"].max())}
+        for mode, of_mode in rows[rows["source"] >= 0].groupby("mode", sort=False)
+    }
 
 
 def _depth(frame: pd.DataFrame) -> list[dict]:

@@ -5,6 +5,7 @@ import pandas as pd
 from analysis.multiplier import Multiplier
 from analysis.render import number, seeds_in_words
 from analysis.report import Report
+from analysis.stats import Estimate
 
 MOST_NAMED = 4  # variants in one sentence; the table has all
 
@@ -53,7 +54,12 @@ def _judged(m: Multiplier, report: Report) -> tuple[str, str]:
         return "cross", f"{number(m.separate, unit='x')} at {m.at:.3g} PFsd"
     value = report.together[m.variant] if len(report.multipliers) > 1 else m.shared
     kind = "same" if value.contains(1) else "better" if value.value > 1 else "worse"
-    return kind, number(value, unit="x")
+    told = number(m.shared, unit="x")
+    return kind, told if value is m.shared else f"{told}, jointly {_interval(value)}"
+
+
+def _interval(value: Estimate) -> str:
+    return number(value).partition(" ")[2]
 
 
 def _laws(report: Report) -> str:
@@ -86,7 +92,7 @@ def _basis(report: Report | None, df: pd.DataFrame) -> str:
     several = report is not None and len(report.multipliers) > 1
     if report is None:
         return f"{text}."
-    jointly = ", of multipliers jointly over the variants" if several else ""
+    jointly = ", jointly those that hold for all variants at once" if several else ""
     return f"{text}; brackets are {report.fits.level:.0%} intervals{jointly}."
 
 

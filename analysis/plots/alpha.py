@@ -2,7 +2,8 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib.colors import CenteredNorm, PowerNorm
+from matplotlib import colormaps
+from matplotlib.colors import CenteredNorm, Colormap, ListedColormap, Normalize, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
@@ -16,6 +17,7 @@ from analysis.style import DIVERGING, FULL, SEQUENTIAL, Page
 SITES = {"attention": "attention", "mlp": "MLP"}
 MODES = {"remove": "removed", "average": "averaged"}
 USUAL = 0.98  # share of the changes within the scale of colours
+FEW = 0.05  # of the scale: smaller falls of the loss get no colours of their own
 Maps = dict[tuple[str, str], pd.DataFrame]  # (variant, site) -> reading sublayer x source
 
 
@@ -57,7 +59,7 @@ def alpha_heatmaps(
     # Half of the scale is for weights below a quarter, as all are in a deep model.
     scales = {
         True: {"cmap": SEQUENTIAL, "norm": PowerNorm(0.5, vmin=0, vmax=1)},
-        False: {"cmap": DIVERGING, "norm": CenteredNorm(halfrange=_usual(changes))},
+        False: _scale_of_changes(changes),
     }
     with page.styled():
         n_rows, columns = len(panels), len(panels[0])
@@ -81,10 +83,12 @@ def alpha_heatmaps(
             axis.set_ylabel("sublayer (index)")
         for axis in axes[-1]:
             axis.set_xlabel("source (index)")
-        _bars(figure, axes, images, mode)
+        largest = max((np.nanmax(m) for m in changes.values()), default=0)
+        _bars(figure, axes, images, f"Δ loss, {MODES[mode]}", largest, page)
         seeds = rows["seed"].nunique()
         said = f"size {short(size, page)}; means over tokens and {seeds} seed{'s' * (seeds > 1)}"
-        heading(figure, page, f"{said}; source 0 is the embedding, out the read before the head")
+        said += "; source 0: embedding, s: sublayer s − 1 or block s; out: read before the head"
+        heading(figure, page, said)
     return figure
 
 
@@ -103,10 +107,17 @@ def _arranged(variants, weights: Maps, changes: Maps, narrow: bool) -> list[list
     return rows
 
 
-def _usual(maps: Maps) -> float:
-    """Where the scale of changes ends: a few sources without which nothing works lie beyond."""
-    values = [np.abs(m.to_numpy(float)).ravel() for m in maps.values()]
-    return float(np.nanquantile(np.concatenate(values), USUAL)) or 1.0 if values else 1.0
+def _scale_of_changes(maps: Maps) -> dict[str, Colormap | str | Normalize]:
+    """About zero; from zero where nothing that counts lies below it.
+
+    It ends below a few sources without which nothing works.
+    """
+    found = np.concatenate([m.to_numpy(float).ravel() for m in maps.values()] or [np.zeros(1)])
+    usual = float(np.nanquantile(np.abs(found), USUAL)) or 1.0
+    if np.nanmin(found) < -FEW * usual:
+        return {"cmap": DIVERGING, "norm": CenteredNorm(halfrange=usual)}
+    upper = colormaps[DIVERGING](np.linspace(0.5, 1, 256))
+    return {"cmap": ListedColormap(upper), "norm": Normalize(0, usual)}
 
 
 def _importance(df: pd.DataFrame | None, size: str, mode: str) -> tuple[Maps, str]:
@@ -153,15 +164,21 @@ def _draw(axis, table: pd.DataFrame, last_read: int | None, scale: dict):
     return image
 
 
-def _bars(figure, axes, images: dict, mode: str) -> None:
+def _bars(figure, axes, images: dict, change: str, largest: float, page: Page) -> None:
     """Side by side below the panels."""
     half = axes.shape[1] // 2
     for is_weight, image in images.items():
         below = axes[-1] if len(images) == 1 else axes[-1, :half] if is_weight else axes[-1, half:]
         options = {"location": "bottom", "shrink": 0.8, "aspect": 30}
-        options |= {"extend": "neither" if is_weight else "both"}
+        low, high = image.norm.vmin, image.norm.vmax
+        beyond = largest > high
+        if not is_weight:
+            options |= {"extend": "both" if low < 0 else "max" if beyond else "neither"}
         bar = figure.colorbar(image, ax=list(below), **options)
-        bar.set_label("weight α (share)" if is_weight else f"Δ loss, {MODES[mode]} (nats)")
+        unit = f"(nats{f', to {largest:+.2g}' if beyond else ''})"
+        between = "\n" if page.narrow else " "
+        label = ("weight α", "(share, by its root)") if is_weight else (change, unit)
+        bar.set_label(between.join(label))
         bar.locator = FixedLocator([0, 0.05, 0.25, 0.5, 1]) if is_weight else MaxNLocator(4)
         bar.formatter = FuncFormatter(lambda v, _: f"{v:.3g}")
         bar.minorticks_off()

@@ -119,7 +119,7 @@ def loss_by_step(
         if differences:
             axes[1].axhline(0, color=GREY, lw=0.9, ls=":")
             over = shown([base], 0.09 * page.width + 0.25, page.normal)[base]
-            axes[1].set_ylabel(f"less {over}\n(millinats)")
+            axes[1].set_ylabel(f"minus {over}\n(millinats)")
             axes[1].set_ylim(*_difference_limits(differences))
         axes[-1].set_xlabel("optimizer step (count)")
         counts(axes[-1].xaxis)

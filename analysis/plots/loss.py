@@ -62,7 +62,8 @@ def loss_vs_compute(df: pd.DataFrame, baseline: str | None = None, page: Page = 
             axes[1].margins(y=0.15)
             axes[1].set_ylabel("residual (%)")
         lines = "; lines: power laws L ~ $C^{-α}$; bands: 95% of the mean curve" if fitted else ""
-        heading(figure, page, f"points: runs{lines}", handles)
+        beside = "; residuals of a size stand side by side" if fitted and len(variants) > 1 else ""
+        heading(figure, page, f"points: runs{lines}{beside}", handles)
         figure.align_ylabels()
     return figure
 

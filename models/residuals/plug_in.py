@@ -85,10 +85,11 @@ def _declared(kind: type[Residual], cfg: ModelConfig) -> dict[str, tuple]:
         ),
         "sources": (
             kind.sources(cfg),
-            "for each read a tuple of different whole numbers, the readout's last, or nothing",
+            f"for each read a tuple of different numbers from 0 to {cfg.n_sublayers}, the "
+            "readout's last, or nothing",
             lambda s: isinstance(s, list)
             and len(s) in (0, cfg.n_sublayers + 1)
-            and all(map(_are_numbers, s)),
+            and all(_are_numbers(read, cfg.n_sublayers) for read in s),
         ),
         "idle": (
             kind.idle(cfg), "a dict from names of parameters, or rows, to reasons",
@@ -97,11 +98,11 @@ def _declared(kind: type[Residual], cfg: ModelConfig) -> dict[str, tuple]:
     }  # fmt: skip
 
 
-def _are_numbers(read: Any) -> bool:
+def _are_numbers(read: Any, largest: int) -> bool:
     """Whether they are numbers of sources: one or more, none of them twice."""
     if not isinstance(read, tuple) or not read or len(set(read)) < len(read):
         return False
-    return all(isinstance(n, Integral) and _is_number(n) for n in read)
+    return all(isinstance(n, Integral) and _is_number(n) and n <= largest for n in read)
 
 
 def _or_zero(n: Any) -> Any:

@@ -13,7 +13,7 @@ from scaling.ledger import Ledger
 
 # Of the devices' measured or listed peak, head included: what the CPU ladder's cells reach.
 _ASSUMED_MFU = 0.35
-_OVERHEAD_SECONDS = 15.0  # start, compile, validate
+_OVERHEAD_SECONDS = 30.0  # start, compile, look inside, validate; 20 to 40 in the demo
 
 
 def print_grid(console: Console, cells: list[Cell], root: Path, jobs: int) -> None:

@@ -96,7 +96,9 @@ def dynamics(ledger: Ledger, cell: Cell, n_steps: int = 6, ablated: bool = True)
     pd.DataFrame(rows, columns=columns).to_parquet(directory / "dynamics.parquet")
     if attends and ablated:
         columns = ["mode", "site", "sublayer", "source", "delta"]
-        pd.DataFrame(ablation, columns=columns).to_parquet(directory / "ablation.parquet")
+        pd.DataFrame(ablation, columns=columns).assign(tokens=8192).to_parquet(
+            directory / "ablation.parquet"
+        )
 
 
 def made_up_run(

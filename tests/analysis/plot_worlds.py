@@ -124,8 +124,8 @@ def ablation_table(dynamics: pa.Table) -> pa.Table:
     df = dynamics.to_pandas()
     df = df[(df["metric"] == "alpha") & (df["step"] == df["step"].max())]
     delta = 0.2 * df["value"] ** 2 * np.where(df["source"] == 0, 3, 1) - 0.005
-    df = df.assign(mode="remove", delta=delta)[list(ABLATION)]
+    df = df.assign(mode="remove", delta=delta, tokens=8192)[list(ABLATION)]
     together = df[df["site"] == "mlp"].groupby("source", as_index=False)["delta"].sum()
-    together = together.assign(mode="remove", site="mlp", sublayer=-1)
+    together = together.assign(mode="remove", site="mlp", sublayer=-1, tokens=8192)
     df = pd.concat([df[df["sublayer"] > 0], together[list(ABLATION)]])
     return pa.Table.from_pandas(df, pa.schema(ABLATION), preserve_index=False)

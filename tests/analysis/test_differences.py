@@ -34,7 +34,7 @@ def test_the_best_of_a_size_comes_first_and_text_says_what_the_brackets_are():
     assert [row.variant for row in rows[:3]] == ["hc", "prenorm", "keel"]
     assert [row.size for row in rows[::3]] == [f"S{i}" for i in range(5)]
     text = render.difference_rows(rows, "prenorm")
-    assert text[1]["less prenorm (nats)"] == "" and "[" in text[0]["less prenorm (nats)"]
+    assert text[1]["minus prenorm (nats)"] == "" and "[" in text[0]["minus prenorm (nats)"]
     assert "of 10, about 0.5 miss" in " ".join(render.difference_notes(rows, df, "prenorm", 0.95))
 
 

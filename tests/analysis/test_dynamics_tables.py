@@ -66,7 +66,7 @@ def test_ablations(run):
 def test_runs_without_the_file(run):
     for path in run.glob("*/dynamics.parquet"):
         path.unlink()
-    with pytest.raises(Refusal, match=r"has a dynamics\.parquet") as e:
+    with pytest.raises(Refusal, match=r"has dynamics\.parquet") as e:
         load_dynamics(run)
     assert e.value.code == "no-dynamics"
 

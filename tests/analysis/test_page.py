@@ -81,8 +81,9 @@ def test_numbers_are_those_of_fits_json(run):
     for variant, m in written["multipliers"].items():
         assert shown[variant]["one exponent"] == number(Estimate(**m["shared"]), unit="x")
         assert shown[variant]["own exponents"] == number(Estimate(**m["separate"]), unit="x")
-        joint = number(Estimate(**written["together"][variant]), unit="x")
-        assert joint in data["verdict"][0]
+        _, joint = number(Estimate(**written["together"][variant]), unit="x").split(" ", 1)
+        told = f"{number(Estimate(**m['shared']), unit='x')}, jointly {joint}"
+        assert f"{variant} ({told})" in data["verdict"][0]
         (curve,) = [
             c
             for c in data["compute"]["multipliers"]["train_flops"]

@@ -133,7 +133,8 @@ def test_numbers_on_the_page_are_those_of_fits_json(page, run):
         cells = [text.strip() for text in row.locator("td").all_text_contents()]
         assert cells[0] == number(Estimate(**m["shared"]), unit="x")
         assert cells[1] == number(Estimate(**written["together"][variant]), unit="x")
-        assert cells[1] in page.locator("#verdict").text_content()
+        told = f"{variant} ({cells[0]}, jointly {cells[1].split(' ', 1)[1]})"
+        assert told in page.locator("#verdict").text_content()
     text = page.locator("#laws-table").text_content()
     for law in written["fits"]["laws"].values():
         assert number(Estimate(**law["alpha"]), 4) in text

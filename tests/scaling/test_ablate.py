@@ -8,13 +8,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from models.residuals.reading import Reading
 from scaling import ablate as ablate_module
-from scaling.ablate import Cut, Losses, ablate, ablated_cells, cuts, names_of, sources_of
+from scaling.ablate import Cut, Losses, ablate, ablated_cells, cuts, sources_of
 from scaling.data import prepare, validation_batches
 from scaling.errors import UserError
 from scaling.ledger import Ledger
 from scaling.run import run_cell
 from scaling.step import Program
+from scaling.trained import trained_params
 
 
 @pytest.fixture
@@ -126,12 +128,10 @@ def test_cuts_leave_every_read_something():
         Cut("mlp", -1, 0, (1,)), Cut("mlp", -1, 1, (1,)),
         Cut("", -1, 0, (1, 2)), Cut("", -1, 1, (1, 2)), Cut("", -1, 2, (2,)),
     ]  # fmt: skip
-    assert names_of([(0,), (0, 1), (0, 1, 2)]) == ["embedding", "attention 0", "mlp 0"]
-    assert names_of([(0,), (0, 1), (0, 1), (0, 1), (0, 1)]) == ["embedding", "block 1"]
 
 
 @pytest.mark.slow
-def test_of_a_run(make_cell, tmp_path, command):
+def test_of_a_run(make_cell, tmp_path, command, monkeypatch):
     """From the checkpoint of a trained model to its file, its table and every refusal."""
     cells = [make_cell("prenorm"), make_cell("attnres_full"), make_cell("attnres_full", seed=1)]
     run = tmp_path / "micro"
@@ -153,7 +153,7 @@ def test_of_a_run(make_cell, tmp_path, command):
     assert [cell.key for cell in ablated_cells(run)] == ["d8/attnres_full/s0"]
     text = command("ablate-sources", run, "--tokens", 500).stdout
     assert "512 validation tokens" in text and max(map(len, text.splitlines())) <= 100
-    assert "attention 0" in text and "\x1b" not in text
+    assert "attention of layer 0" in text and "\x1b" not in text
     path = ledger.directory(cells[1]) / "ablation.parquet"
     table = pq.read_table(path)
     assert table.schema.equals(ablate_module.SCHEMA)
@@ -162,16 +162,32 @@ def test_of_a_run(make_cell, tmp_path, command):
     assert found.groupby("mode").size().to_dict() == {"average": 14 + 3 + 4 + 5, "remove": 26}
     assert np.isfinite(found.delta).all() and (found.delta.abs() > 0).any()
 
-    again, n = ablate(cells[1], run, ("remove",), 500)
-    assert n == 512 and set(again["mode"].to_pylist()) == {"remove"}
-    np.testing.assert_array_equal(again["delta"], found[found["mode"] == "remove"].delta)
+    assert set(found.tokens) == {512}
+    again = ablate(cells[1], run, ("remove",), 500).to_pandas()
+    assert set(again["mode"]) == {"remove"}
+    np.testing.assert_array_equal(again.delta, found[found["mode"] == "remove"].delta)
+    ablate(cells[1], run, ("average",), 128)  # one mode is measured anew, the other one stays
+    kept = pq.read_table(path).to_pandas()
+    assert kept.groupby("mode").tokens.unique().map(list).to_dict() == {
+        "average": [128], "remove": [512],
+    }  # fmt: skip
+    np.testing.assert_array_equal(kept[kept["mode"] == "remove"].delta, again.delta)
     summary = json.loads((ledger.directory(cells[1]) / "summary.json").read_text())
     program = Program(cells[1])
-    params = ablate_module._trained_params(cells[1], run, corpus, program)
+    params = trained_params(program, run, corpus)
     losses = Losses(program, params, ablate_module._batches(cells[1], corpus, 1024))
     np.testing.assert_allclose(losses(), summary["val_loss"], rtol=1e-6)  # on the same tokens
 
+    np.testing.assert_allclose(losses.whole(), losses(), rtol=1e-6)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Reading, "mixed", lambda self: self.values[-1])
+        with pytest.raises(UserError, match="does not mix to what `read` reads"):
+            ablate(cells[1], run, ("remove",), 500)
+    run_cell(cells[2], ledger, corpus)
     for folder in (ledger.directory(cells[1]) / "checkpoints").glob("*.json"):
         folder.unlink()
-    with pytest.raises(UserError, match="holds no intact checkpoint"):
-        ablate(cells[1], run, ("remove",), 500)
+    done = command("ablate-sources", run, "--tokens", 128, "--json", check=False)
+    told = json.loads(done.stdout)
+    assert done.returncode == 2 and "holds no intact checkpoint" in told["failed"][0]
+    assert list(told["cells"]) == ["d8/attnres_full/s1"]  # is measured all the same

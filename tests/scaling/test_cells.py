@@ -87,11 +87,11 @@ PLUG_INS = {
     ),
     "sources": (
         {"sources": classmethod(lambda cls, cfg: [(0,)])},
-        r"sources of .* is \[\(0,\)\], and must be for each read a tuple of different whole",
+        r"sources of .* is \[\(0,\)\], and must be for each read a tuple of different numbers",
     ),
     "sources twice": (
         {"sources": classmethod(lambda cls, cfg: [(0, 0)] * (cfg.n_sublayers + 1))},
-        "must be for each read a tuple of different whole numbers",
+        "must be for each read a tuple of different numbers from 0 to 4",
     ),
     "another number of sources": (
         {

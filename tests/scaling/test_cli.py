@@ -73,7 +73,7 @@ def test_status_and_results(trained, command):
     (run / "results.csv").unlink()
     text = command("results", run).stdout
     assert (run / "results.csv").read_bytes() == before
-    assert "less prenorm (nats)" in text and text.count("attnres_full") == 3
+    assert "minus prenorm (nats)" in text and text.count("attnres_full") == 3
     assert "One paired seed gives no interval" in text
 
 

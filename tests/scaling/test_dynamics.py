@@ -213,5 +213,28 @@ def test_how_often(make_cell):
     assert (of(20), of(2000), of(10_001)) == (100, 100, 501)
     assert interval(make_cell(dynamics_every=3)) == 3
     assert cell.digest == make_cell(dynamics_every=17).digest
-    off = Dynamics(make_cell(dynamics_every=0), None, None, 0)
+    off = Dynamics(make_cell(dynamics_every=0), None, None, 0, print)
     assert not off.is_due(0) and off.before(20, {}) is None
+
+
+def test_training_goes_on_where_dynamics_cannot_be_read_or_written(make_cell, corpus, tmp_path):
+    cell, ledger, notes = make_cell(dynamics_every=4), Ledger(tmp_path), []
+
+    def stop(event):
+        if event["step"] == 12:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run_cell(cell, ledger, corpus, stop)
+    path = ledger.directory(cell) / "dynamics.parquet"
+    path.write_text("garbage")
+    run_cell(cell, ledger, corpus, say=notes.append)
+    assert rows(ledger, cell).step.unique().tolist() == [12, 16, 20]
+    assert len(notes) == 1 and "dynamics.parquet is damaged" in notes[0]
+    assert "begins anew at 10" in notes[0]
+
+    again = Ledger(tmp_path / "again")
+    (again.directory(cell) / "dynamics.parquet").mkdir(parents=True)
+    run_cell(cell, again, corpus, say=notes.append)
+    assert again.summary(cell)[0]["weights_sha256"] == ledger.summary(cell)[0]["weights_sha256"]
+    assert "cannot be written: Is a directory" in notes[-1]

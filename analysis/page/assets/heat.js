@@ -12,12 +12,14 @@ function mixed(stops, share) {
   return `rgb(${channel(0)} ${channel(1)} ${channel(2)})`;
 }
 
-function painted(node, share, diverging) {
-  node.style.fill = diverging ? `light-dark(${mixed(DIVERGING, share)}, ${mixed(DIVERGING_DARK, share)})` : mixed(CIVIDIS, share);
+// kind: undefined for sequential colours, 'diverging', or 'half' for the upper half of these.
+function painted(node, given, kind) {
+  const share = kind === 'half' ? 0.5 + given / 2 : given;
+  node.style.fill = kind ? `light-dark(${mixed(DIVERGING, share)}, ${mixed(DIVERGING_DARK, share)})` : mixed(CIVIDIS, share);
   return node;
 }
 
-// spec: { label, rows: [{name, short, values}], n, low, high, diverging, x, y, ends: [words, words], text(row, source) }
+// spec: { label, rows: [{name, short, values}], n, low, high, root, colours, x, y, ends: [words, words], text(row, source) }
 function heat(host, spec) {
   host.replaceChildren();
   const width = widthOf(host, 240);
@@ -30,12 +32,12 @@ function heat(host, spec) {
   const paths = Array(LEVELS + 1).fill('');
   spec.rows.forEach((row, r) => row.values.forEach((v, c) => {
     if (v === null || v === undefined) return;
-    const share = (v - spec.low) / (spec.high - spec.low || 1);
-    paths[Math.round(Math.min(Math.max(share, 0), 1) * LEVELS)] +=
+    const share = Math.min(Math.max((v - spec.low) / (spec.high - spec.low || 1), 0), 1);
+    paths[Math.round((spec.root ? Math.sqrt(share) : share) * LEVELS)] +=
       `M${(pad.left + c * cell.w).toFixed(2)} ${(pad.top + r * cell.h).toFixed(2)}h${lap.w}v${lap.h}h-${lap.w}z`;
   }));
   const group = svg('g', { 'aria-hidden': 'true' }, paths.map((d, i) => (d
-    ? painted(svg('path', { d, 'shape-rendering': 'crispEdges' }), i / LEVELS, spec.diverging) : null)));
+    ? painted(svg('path', { d, 'shape-rendering': 'crispEdges' }), i / LEVELS, spec.colours) : null)));
   const everyX = Math.ceil(spec.n / Math.max(2, Math.floor((x1 - pad.left) / 30)));
   for (let c = 0; c < spec.n; c += everyX) {
     group.append(svg('text', { x: pad.left + (c + 0.5) * cell.w, y: y1 + 16, 'text-anchor': 'middle' }, String(c)));
@@ -50,7 +52,7 @@ function heat(host, spec) {
   for (let i = 0; i <= LEVELS; i += 1) {
     const step = (x1 - pad.left) / (LEVELS + 1);
     const patch = svg('rect', { x: pad.left + i * step, y: y1 + 48, width: step + 0.5, height: 9, 'shape-rendering': 'crispEdges' });
-    group.append(painted(patch, i / LEVELS, spec.diverging));
+    group.append(painted(patch, i / LEVELS, spec.colours));
   }
   const ends = spec.ends.length === 3 ? [pad.left, (pad.left + x1) / 2, x1] : [pad.left, x1];
   const anchors = spec.ends.length === 3 ? ['start', 'middle', 'end'] : ['start', 'end'];

@@ -1,5 +1,5 @@
 // Figures 4 and 5: what a cell did by depth, and what depth attention read.
-const insideView = { cell: null, lines: 'variants', site: 'all', metrics: ['output_rms', 'grad_norm'], mode: null };
+const insideView = { cell: null, lines: 'variants', site: 'all', metrics: ['input_rms', 'grad_norm'], mode: null };
 
 const METRICS = {
   output_rms: 'output RMS', input_rms: 'input RMS', grad_norm: 'gradient norm', update_ratio: 'update / weight norm',
@@ -7,7 +7,8 @@ const METRICS = {
   max_read: 'largest ||h||', composite_gain: 'composite gain', stream_similarity: 'stream similarity',
 };
 const metricName = (metric) => METRICS[metric] || metric;
-const MODES = { remove: 'removed', average: 'averaged into the reads' };
+const MODES = { remove: 'removed', average: 'replaced by its mean over tokens' };
+const FEW = 0.05; // of the scale: smaller falls of the loss get no colours of their own
 const USUAL = 0.98; // share of the changes within the scale of colours
 const SITES = [['all', 'attention and MLP'], ['attention', 'attention'], ['mlp', 'MLP'], ['block', 'blocks of layers']];
 
@@ -71,7 +72,7 @@ function depthFigure(host, data, chosen, known, redraw) {
   const panels = el('div', { class: 'panels' });
   const made = el('figure', { id: 'depth' },
     el('figcaption', {}, el('b', {}, 'Figure 4. '), overTime
-      ? `${cellWords(chosen, data)}: by depth, at a few steps; the darker the later.`
+      ? `${cellWords(chosen, data)}: by depth, at steps ${stepsOf(cells[chosen.id]).map(whole).join(', ')}; the darker the later.`
       : `Size ${chosen.size}, seed ${chosen.seed}: by depth, each at its last measured step. One run each, no interval.`),
     overTime ? null : legend('depth', data, present, redraw), panels);
   host.append(made);
@@ -109,11 +110,15 @@ function spread(series) {
 
 function depthSeries(line, name, variant, metric) {
   const style = look(variant);
-  const where = (i) => ({ attention: `attention of layer ${line.x[i] >> 1}`, mlp: `MLP of layer ${line.x[i] >> 1}`, read: 'the last read', block: `block from sublayer ${line.x[i]}` })[line.sites[i]] || `sublayer ${line.x[i]}`;
+  const where = (i) => ({ attention: `attention of layer ${line.x[i] >> 1}`, mlp: `MLP of layer ${line.x[i] >> 1}`, read: 'the read before the head', block: `block from sublayer ${line.x[i]}` })[line.sites[i]] || `sublayer ${line.x[i]}`;
   return {
     name, look: style.look, dash: style.dash, line: true, marker: style.shape, x: line.x, y: line.y,
     text: (i) => [where(i), `${metricName(metric)} ${brief(line.y[i], 4)}`, `step ${whole(line.step)}`],
   };
+}
+
+function stepsOf(dynamics) {
+  return [...new Set(dynamics.depth.filter((row) => insideView.metrics.includes(row.metric)).flatMap((row) => row.steps))].sort((a, b) => a - b);
 }
 
 function overTraining(dynamics, cell, metric) {
@@ -137,37 +142,48 @@ function alphaFigure(host, data, chosen, redraw) {
   const left = el('div', { class: 'plot', id: 'alpha-plot' });
   const right = el('div', { class: 'plot', id: 'ablation-plot' });
   const weights = mapRows(alpha);
+  const measured = view.mode ? ablation[view.mode] : null;
+  const change = measured ? `Loss change, source ${MODES[view.mode] || view.mode} (${whole(measured.tokens)} tokens)` : 'Loss change without the source';
   const panels = el('div', { class: 'panels' }, el('div', {}, el('h3', {}, 'Mean weight alpha'), left),
-    el('div', {}, el('h3', {}, 'Loss change without the source'), view.mode ? right : el('p', { class: 'note' }, 'No ablation recorded for this cell: scaling ablate-sources RUN measures it. Weights alone are not importance.')));
+    el('div', {}, el('h3', {}, change), measured ? right : el('p', { class: 'note' }, 'No ablation recorded for this cell: scaling ablate-sources RUN measures it. Weights alone are not importance.')));
+  const numbers = alpha.names.length > 1 && alpha.names[1].startsWith('block') ? 's block s' : 's the output of sublayer s − 1';
   host.append(el('figure', { id: 'alpha' }, el('figcaption', {}, el('b', {}, 'Figure 5. '),
-    `${cellWords(chosen, data)}: what each sublayer reads. Left, mean weights over tokens at step ${whole(alpha.step)}; right, what the validation loss does without the source, in one read or, at the bottom, in all of a kind. Source 0 is the embedding. One run, no interval.`),
+    `${cellWords(chosen, data)}: what each sublayer reads. Left, mean weights over tokens at step ${whole(alpha.step)}; right, what the validation loss does without the source, in one read of several or, at the bottom, in all of a kind. Source 0 is the embedding, ${numbers}; out is the read before the head. One run, no interval.`),
   modes.length > 1 ? el('div', { class: 'controls' }, choice('inside-mode', 'The source taken away is', modes.map((mode) => [mode, MODES[mode] || mode]), view.mode, (mode) => {
     view.mode = mode;
     redraw();
   })) : null, panels));
-  const reads = weights.filter((row) => row.values.filter((v) => v !== null).length > 1); // of one source alone, 1 says nothing
-  const largest = Math.max(...(reads.length ? reads : weights).flatMap((row) => row.values), 0);
   const common = { n: alpha.n_sources, x: 'source', y: 'sublayer' };
+  const source = (c) => `source ${c}: ${alpha.names[c] || '?'}`;
+  const missing = (v) => v === undefined || v === null;
   heat(left, {
-    ...common, label: 'Mean weight of each source in each read', rows: weights, low: 0, high: largest, ends: ['0', `${brief(largest)}${reads.length < weights.length ? ' or more' : ''}`],
-    text: (row, c) => [row.name, `source ${c}`, row.values[c] === undefined || row.values[c] === null ? 'not read' : `alpha ${row.values[c].toFixed(3)}`],
+    ...common, label: 'Mean weight of each source in each read', rows: weights, low: 0, high: 1, root: true, ends: ['0', '0.25', '1'],
+    text: (row, c) => [row.name, source(c), missing(row.values[c]) ? 'not read' : `alpha ${row.values[c].toFixed(3)}`],
   });
-  left.after(valuesOf('alpha', 'The three largest weights of each read', ['read', 'first', 'second', 'third'], () => weights.map((row) => [
-    row.name, ...top(row.values, (v) => v).map(([c, v]) => `source ${c}: ${v.toFixed(3)}`)])));
-  if (!view.mode) return;
-  const measured = mapRows(ablation[view.mode]);
+  const columns = ['read', 'first', 'second', 'third'];
+  left.after(valuesOf('alpha', 'The three largest weights of each read', columns, () => weights.map((row) => [
+    row.name, ...top(row.values, (v) => v).map(([c, v]) => `${alpha.names[c]} ${v.toFixed(3)}`)]), 'The largest as a table'));
+  if (measured) changeMap(right, { ...common, n: measured.n_sources }, weights, mapRows(measured), source, columns, alpha.names);
+}
+
+// Rows stand beside those of the weights, which set the scale; cuts of many reads at once come last.
+function changeMap(host, common, weights, measured, source, columns, names) {
   const single = weights.map((row) => measured.find((other) => other.sublayer === row.sublayer) || { ...row, values: [] });
-  const deltas = [...single, ...measured.filter((row) => row.sublayer < 0)]; // rows stand beside those of the weights
-  const sizes = measured.flatMap((row) => row.values.filter((v) => v !== null).map(Math.abs)).sort((a, b) => a - b);
-  const most = sizes[Math.ceil(USUAL * sizes.length) - 1] || sizes[sizes.length - 1] || 1e-12;
-  const beyond = sizes[sizes.length - 1] > most;
-  heat(right, {
-    ...common, n: ablation[view.mode].n_sources, label: 'Change of the validation loss without a source', rows: deltas, diverging: true, low: -most, high: most,
-    ends: [`-${brief(most)} nats`, '0', `+${brief(most)} nats${beyond ? ' or more' : ''}`],
-    text: (row, c) => [row.name, `source ${c}`, row.values[c] === undefined || row.values[c] === null ? 'not measured' : `${signed(row.values[c])} nats`],
+  const together = measured.filter((row) => row.sublayer < 0);
+  const known = (rows) => rows.flatMap((row) => row.values.filter((v) => v !== null));
+  const sizes = known(single).map(Math.abs).sort((a, b) => a - b);
+  const usual = sizes[Math.ceil(USUAL * sizes.length) - 1] || sizes[sizes.length - 1] || 1e-12;
+  const largest = Math.max(...known(measured), 0);
+  const rows = [...single, ...together];
+  const half = Math.min(...known(single), 0) >= -FEW * usual;
+  const end = `+${brief(usual)}${largest > usual ? `, to +${brief(largest)}` : ''} nats`;
+  heat(host, {
+    ...common, label: 'Change of the validation loss without a source', rows, low: half ? 0 : -usual, high: usual,
+    colours: half ? 'half' : 'diverging', ends: half ? ['0', end] : [`-${brief(usual)}`, '0', end],
+    text: (row, c) => [row.name, source(c), row.values[c] === undefined || row.values[c] === null ? 'not measured' : `${signed(row.values[c])} nats`],
   });
-  right.after(valuesOf('ablation', 'The three sources of each read that matter most', ['read', 'first', 'second', 'third'], () => deltas.filter((row) => row.values.length).map((row) => [
-    row.name, ...top(row.values, Math.abs).map(([c, v]) => `source ${c}: ${signed(v)}`)])));
+  host.after(valuesOf('ablation', 'The three sources of each read that matter most', columns, () => rows.filter((row) => row.values.length).map((row) => [
+    row.name, ...top(row.values, Math.abs).map(([c, v]) => `${names[c]} ${signed(v)}`)]), 'The largest as a table'));
 }
 
 function mapRows(map) {
@@ -180,8 +196,8 @@ function mapRows(map) {
 
 function readWords({ site, sublayer }) {
   return {
-    short: site === 'read' ? 'last' : `${site === 'mlp' ? 'M' : site === 'attention' ? 'A' : ''}${sublayer}`,
-    name: { attention: `attention of layer ${sublayer >> 1}`, mlp: `MLP of layer ${sublayer >> 1}`, read: 'last read' }[site] || `sublayer ${sublayer}`,
+    short: site === 'read' ? 'out' : `${site === 'mlp' ? 'M' : site === 'attention' ? 'A' : ''}${sublayer}`,
+    name: { attention: `attention of layer ${sublayer >> 1}`, mlp: `MLP of layer ${sublayer >> 1}`, read: 'read before the head' }[site] || `sublayer ${sublayer}`,
   };
 }
 

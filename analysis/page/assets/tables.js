@@ -38,7 +38,7 @@ function markScrollable() {
 
 // The values of a figure, built when they are asked for; a redrawn figure keeps them open.
 const opened = new Set();
-function valuesOf(id, caption, columns, rows) {
+function valuesOf(id, caption, columns, rows, summary = 'Values as a table') {
   const host = el('div');
   const made = el('details', {
     id: `${id}-details`, open: opened.has(id) ? '' : null,
@@ -48,6 +48,6 @@ function valuesOf(id, caption, columns, rows) {
       host.append(tableOf({ id: `${id}-values`, caption, columns, rows: rows(), claims: [], notes: [] }));
       markScrollable();
     },
-  }, el('summary', { id: `${id}-summary` }, 'Values as a table'), host);
+  }, el('summary', { id: `${id}-summary` }, summary), host);
   return made;
 }

@@ -37,7 +37,7 @@ function trainingFigure(host, data, redraw) {
   figureOf(host, {
     id: 'training-curve', redraw,
     caption: [el('b', {}, 'Figure 3. '), difference
-      ? `Training loss less that of ${data.baseline} at the same step, size and seed: means over neighbouring steps${averaging ? '; bands: pointwise 95% t intervals over the seeds' : ', without an interval'}. Below zero is better.`
+      ? `Training loss minus that of ${data.baseline} at the same step, size and seed: means over neighbouring steps${averaging ? '; bands: pointwise 95% t intervals over the seeds' : ', without an interval'}. Below zero is better.`
       : `Training loss${averaging ? ', means over seeds' : ', every run'}.${bucketed ? ` Long logs are drawn as means of up to ${whole(bucketed.curve.each)} logged values, bands from the least to the greatest.` : ''}${view.start ? '' : ' The vertical axis leaves out the first tenth.'}`],
     controls: [
       choice('training-size', 'Size', [...logged.map((size) => [size, size]), ...(logged.length > 1 ? [[ALL, 'all sizes']] : [])], view.size, (size) => {
@@ -61,7 +61,7 @@ function trainingFigure(host, data, redraw) {
     plot: (plot) => chart(plot, {
       label: difference ? 'Difference of training losses by step' : 'Training loss by step', series, together: series.length < 12, rule: difference ? 0 : undefined,
       x: { label: where, log: view.xlog },
-      y: { label: difference ? `loss less ${short(data.baseline || '')} (nats)` : 'training loss (nats)', log: view.ylog && !difference, limits: limitsOf(series, difference, view) },
+      y: { label: difference ? `loss minus ${short(data.baseline || '')} (nats)` : 'training loss (nats)', log: view.ylog && !difference, limits: limitsOf(series, difference, view) },
     }),
     notes: [],
     values: valuesOf('training-curve', `${difference ? 'Difference' : 'Training loss'} after a part of the steps so far`, ['cell', '10%', '25%', '50%', '75%', '100%'], () => series.map((s) => [
