@@ -1,5 +1,6 @@
 """`scaling fit` in words: rows of tables, and sentences; no verdict without its interval."""
 
+import re
 from collections.abc import Iterable
 
 import pandas as pd
@@ -195,14 +196,18 @@ def robustness_notes(found: list[Robustness]) -> list[str]:
             " Zero is not excluded." if any(r.floor.low == 0 for r in found if r.floor) else ""
         )
         sentences.append(f"A floor that both share: {', '.join(floors)} nats.{undecided}")
-    refused: dict[str, list[str]] = {}
+    refused: dict[str, dict[str, list[str]]] = {}
     for r in found:
         for f in r.floors:
             if f.refused:
-                refused.setdefault(f"E {f.floor}: {f.refused}", []).append(r.variant)
-    for reason, variants in refused.items():
-        whose = "" if len(variants) == len(found) else f" ({', '.join(variants)})"
-        sentences.append(reason + whose)
+                reason = re.sub(r" \([^()]* nats[^()]*\)", "", f.refused)  # one cause, other digits
+                refused.setdefault(reason, {}).setdefault(f"E {f.floor}", []).append(r.variant)
+    for reason, columns in refused.items():
+        where = [
+            column if len(variants) == len(found) else f"{column} ({', '.join(variants)})"
+            for column, variants in columns.items()
+        ]
+        sentences.append(f"{', '.join(where)}: {reason}")
     return [" ".join(sentences)]
 
 

@@ -25,7 +25,7 @@ class SizeGap:
     loss_full: float
     gap: float  # L_block - L_full, nats
     gap_interval: Estimate | None
-    share_kept: float | None  # (L_base - L_block) / (L_base - L_full); None if Full gains nothing
+    share_kept: float | None  # (L_base - L_block) / (L_base - L_full); None if that may be 0
     n_seeds: int
 
 
@@ -92,11 +92,15 @@ def gap(
             f"'{base}', '{block}' and '{full}' have no size in common, so there is no gap at "
             "equal size. Run all three at the same sizes.",
         )
+    losses = pairs.loss(base), pairs.loss(block), pairs.loss(full)
+    share = ratio_of_means(losses[0] - losses[1], losses[0] - losses[2], level, full)
     rows = []
     for i, size in enumerate(pairs.sizes):
         base_i, block_i, full_i = (pairs.losses[v][i] for v in (base, block, full))
         several = pairs.seeds_paired[i] and pairs.n_seeds[i] >= 2
         gain = base_i.mean() - full_i.mean()
+        # With one seed, by all sizes together.
+        told = mean_interval(base_i - full_i, level).low > 0 if several else share.estimate
         rows.append(
             SizeGap(
                 size=size,
@@ -106,13 +110,14 @@ def gap(
                 loss_full=float(full_i.mean()),
                 gap=float(block_i.mean() - full_i.mean()),
                 gap_interval=mean_interval(block_i - full_i, level) if several else None,
-                share_kept=float((base_i.mean() - block_i.mean()) / gain) if gain > 0 else None,
+                share_kept=float((base_i.mean() - block_i.mean()) / gain)
+                if told and gain > 0
+                else None,
                 n_seeds=pairs.n_seeds[i],
             )
         )
     gaps = np.array([row.gap for row in rows])
     pooled = mean_interval(gaps, level) if len(rows) >= 2 else None
-    losses = pairs.loss(base), pairs.loss(block), pairs.loss(full)
     needed, why = _seeds_needed(pairs, block, full, level)
     return Gap(
         full=full,
@@ -120,7 +125,7 @@ def gap(
         baseline=base,
         by_size=tuple(rows),
         pooled=pooled,
-        share=ratio_of_means(losses[0] - losses[1], losses[0] - losses[2], level, full),
+        share=share,
         trend=_trend(pairs.ln_compute[full], gaps, level),
         separable=pooled is not None and not pooled.contains(0),
         seeds_needed=needed,

@@ -22,6 +22,18 @@ def test_exact_without_noise():
     assert g.separable
 
 
+def test_no_share_of_a_gain_that_may_be_nothing():
+    """A size with seeds of its own is judged by them, one with a single seed by all sizes."""
+    rng = np.random.default_rng(1)
+    alone = gap(study(THREE, noise=rng.normal(0, 0.05, (3, 5, 1))))
+    assert alone.share.estimate is None
+    assert [row.share_kept for row in alone.by_size] == [None] * 5
+    noise = rng.normal(0, 1e-4, (3, 5, 2))
+    noise[:, 0] *= 1000
+    seeded = gap(study(THREE, noise=noise, seeds=2))
+    assert [row.share_kept is None for row in seeded.by_size] == [True] + [False] * 4
+
+
 def test_seed_noise_that_is_shared_cancels_in_the_intervals():
     rng = np.random.default_rng(0)
     common = np.repeat(rng.normal(0, 0.05, (1, 5, 3)), 3, axis=0)
