@@ -102,11 +102,11 @@ def ablate(
     program = Program(cell.model_copy(update={"mesh": "auto"}))
     batches = _batches(cell, corpus, n_tokens)
     losses = Losses(program, trained_params(program, run, corpus), batches)
-    whole, rows = losses.whole(), []
-    if not math.isclose(losses(), whole, rel_tol=TOLERANCE):
+    whole, trained, rows = losses(), losses.trained(), []
+    if not math.isclose(whole, trained, rel_tol=TOLERANCE):
         raise UserError(
             f"{cell.key}: what `reading` of {cell.model.residual.name!r} takes apart does not mix "
-            f"to what `read` reads: the loss is {losses():.6f} with the one and {whole:.6f} with "
+            f"to what `read` reads: the loss is {whole:.6f} with the one and {trained:.6f} with "
             "the other. `scaling check-variant` names the deviation."
         )
     every = [(mode, cut) for mode in modes for cut in cuts(sources_of(cell.model))]
@@ -160,8 +160,8 @@ class Losses:
         loss = jax.jit(partial(_loss, program), out_shardings=program.sharding.replicated)
         self._loss = loss.lower(params, self._batches[0], none, none).compile()
 
-    def whole(self) -> float:
-        """Nats a token of the model as it is trained, without its reads taken apart."""
+    def trained(self) -> float:
+        """Nats a token of the model as it was trained, its reads not taken apart."""
         step = self._program.compile_eval(self._params, self._batches[0])
         rows = (step(self._params, batch)[0] for batch in self._batches)
         return float(sum(np.sum(np.asarray(x), dtype=np.float64) for x in rows)) / self.n_tokens

@@ -121,7 +121,7 @@ class Dynamics:
         if probe and path and path.exists() and resumed_step:
             try:
                 self._kept.append(_rows_until(path, resumed_step))
-            except (OSError, pa.ArrowException) as error:
+            except (OSError, ValueError) as error:  # of other columns, too
                 first = str(error).partition("\n")[0]
                 say(f"{cell.key}: {path} is damaged ({first}) and begins anew at {resumed_step}")
 
@@ -223,6 +223,6 @@ def _rows_until(path: Path, step: int) -> pa.Table:
     """The file's rows up to a step.
 
     Raises:
-      OSError, pa.ArrowException: it is no such file.
+      OSError, ValueError: it is no such file.
     """
     return pq.read_table(path, partitioning=None).cast(SCHEMA).filter(pc.field("step") <= step)

@@ -178,7 +178,7 @@ def test_of_a_run(make_cell, tmp_path, command, monkeypatch):
     losses = Losses(program, params, ablate_module._batches(cells[1], corpus, 1024))
     np.testing.assert_allclose(losses(), summary["val_loss"], rtol=1e-6)  # on the same tokens
 
-    np.testing.assert_allclose(losses.whole(), losses(), rtol=1e-6)
+    np.testing.assert_allclose(losses.trained(), losses(), rtol=1e-6)
 
     with monkeypatch.context() as patch:
         patch.setattr(Reading, "mixed", lambda self: self.values[-1])

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -232,6 +233,10 @@ def test_training_goes_on_where_dynamics_cannot_be_read_or_written(make_cell, co
     assert rows(ledger, cell).step.unique().tolist() == [12, 16, 20]
     assert len(notes) == 1 and "dynamics.parquet is damaged" in notes[0]
     assert "begins anew at 10" in notes[0]
+
+    pq.write_table(pa.table({"a": [1]}), path)
+    Dynamics(cell, object(), path, 4, notes.append)
+    assert "dynamics.parquet is damaged" in notes.pop()
 
     again = Ledger(tmp_path / "again")
     (again.directory(cell) / "dynamics.parquet").mkdir(parents=True)
