@@ -20,7 +20,7 @@ def ablate_sources(
     seed: Annotated[list[int] | None, typer.Option(help="Only this seed; repeatable.")] = None,
     mode: Annotated[
         Literal["remove", "average"] | None,
-        typer.Option(help="Only this way of taking a source away. [default: both]"),
+        typer.Option(help="Only this way of taking a source away.", show_default="both"),
     ] = None,
     tokens: Annotated[
         int, typer.Option(min=1, help="Validation tokens to measure on, in whole batches.")
