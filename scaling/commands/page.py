@@ -13,7 +13,8 @@ PORT = 8123
 def report(
     source: Source,
     out: Annotated[
-        Path | None, typer.Option(help="File to write. [default: report.html in the run directory]")
+        Path | None,
+        typer.Option(help="File to write.", show_default="report.html in the run directory"),
     ] = None,
     baseline: Baseline = None,
     serve: Annotated[
