@@ -61,7 +61,7 @@ def multiplier_curves(df: pd.DataFrame, baseline: str | None = None, page: Page 
     """One panel a variant: m(C), each curve with its own exponent, with its pointwise 95% band.
 
     Shaded is where the variant's loss lies outside the losses of the baseline's runs, so that its
-    law is extrapolated. The brackets are of the largest compute that is not.
+    law is extrapolated. Titles give m at the largest compute that is not.
 
     Args:
       df: from `analysis.load`.
@@ -85,12 +85,10 @@ def multiplier_curves(df: pd.DataFrame, baseline: str | None = None, page: Page 
         if inside.any():
             last = curve[inside].iloc[-1]
             said = f"{last['multiplier']:.2f}x [{last['low']:.2f}, {last['high']:.2f}]"
+            said += ("\n" if page.narrow else " ") + f"at {last['pflops_days']:.2g} PFsd"
         return _Panel(draw, said, list(curve["multiplier"]), [*curve["low"], *curve["high"]])
 
-    note = (
-        "lines: own exponents; bands: pointwise 95%; shaded: the baseline's law is extrapolated; "
-        "in brackets: at the largest compute that is not"
-    )
+    note = "lines: own exponents; bands: pointwise 95%; shaded: the baseline's law is extrapolated"
     return _panels(df, baseline, page, panel, note, "compute multiplier m(C)")
 
 
