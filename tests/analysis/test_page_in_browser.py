@@ -171,6 +171,18 @@ def test_axes_conventions_and_seeds_are_chosen(page):
     assert any("against the baseline" in words for words in labels(page, "loss-compute"))
 
 
+def test_bands_and_the_maps_mode_are_chosen(page):
+    bands = page.locator("#multiplier-plot .band, #loss-compute-plot .band")
+    shown = bands.count()
+    page.locator("#multiplier-bands").click()
+    assert shown > 0 and bands.count() == 0
+    assert "source removed (8,192 tokens)" in page.locator("#alpha").text_content()
+    page.locator("#inside-mode").select_option("average")
+    assert "replaced by its mean over tokens (8,192" in page.locator("#alpha").text_content()
+    page.locator("#ablation-summary").click()
+    assert "embedding" in page.locator("#ablation-values").text_content()
+
+
 def test_training_curves_change_with_their_controls(page):
     one = lines(page, "training-curve")
     assert one == 3  # means over seeds

@@ -153,7 +153,7 @@ function multiplierFigure(host, data, redraw) {
     return [
       { ...common, dash: style.dash, y: part(1) },
       { ...common, dash: '2 4', y: part(0) },
-      { ...common, line: false, y: row.y, low: row.low, high: row.high, text: words },
+      { ...common, line: false, y: row.y, ...(computeView.bands ? { low: row.low, high: row.high } : {}), text: words },
       { name, look: style.look, marker: style.shape, x: row.by_size.map((s) => s.x), y: row.by_size.map((s) => s.y),
         text: (i) => [`${row.by_size[i].size} alone: ${times(row.by_size[i].y)}x`, `at ${brief(row.by_size[i].x)} ${axis.unit}, no interval`] },
     ];
@@ -175,6 +175,10 @@ function multiplierFigure(host, data, redraw) {
       }),
       toggle('multiplier-ylog', 'Log multiplier', computeView.mlog, () => {
         computeView.mlog = !computeView.mlog;
+        redraw();
+      }),
+      toggle('multiplier-bands', 'Bands', computeView.bands, () => {
+        computeView.bands = !computeView.bands;
         redraw();
       }),
     ],
