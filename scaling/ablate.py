@@ -2,15 +2,15 @@
 
 Weights over depth are not importance: a source of little weight may hold what no other does.
 
-mode       remove: the source's weight goes to the read's other sources, in proportion (sigmoids
-           keep theirs); average: its value is the mean over the tokens of a batch, its weight
-           as it was
-site       attention, mlp or read (the last, no sublayer's)
-sublayer   whose read alone goes without; -1: those of all sublayers of the site together, and of
-           all reads where the site is ""
-source     its number, the embedding's is 0
-delta      change of the loss on the same validation tokens, in nats; more is worse
-tokens     how many of them
+    mode       remove: the source's weight goes to the read's other sources, in proportion (sigmoids
+               keep theirs); average: its value is the mean over the tokens of a batch, its weight
+               as it was
+    site       attention, mlp or read (the last, no sublayer's)
+    sublayer   whose read alone goes without; -1: those of all sublayers of the site together, and
+               of all reads where the site is ""
+    source     its number, the embedding's is 0
+    delta      change of the loss on the same validation tokens, in nats; more is worse
+    tokens     how many of them
 """
 
 import math

@@ -4,22 +4,22 @@ A look is a program of its own, forward and backward over one window, the middle
 split: training ends in the same bits with it or without. analysis/dynamics.py reads the file, which
 has one row a number:
 
-step       optimizer steps done
-metric     output_rms, input_rms   of what a sublayer puts out, and reads before its norm
-           max_read                the largest norm of what it reads, over tokens
-           grad_norm               of the gradient by its parameters, of the mean loss
-           update_ratio            norm of the step's update over norm of the weights before it
-           alpha                   weight of a source in a read, mean over tokens
-           alpha_entropy           nats, mean over tokens, of the weights in shares
-           embedding_weight        alpha of source 0
-           query_norm              of the parameters of a read's query
-           composite_gain          from before the sublayer to the end; see models.measures.gains
-           stream_similarity       cosine of two streams before it, mean over pairs and tokens
-site       attention, mlp, read (the last, no sublayer's) or block (of layers, at its first
-           sublayer: eight blocks, or each layer where there are fewer)
-sublayer   0 .. n_sublayers - 1; n_sublayers is the last read
-source     of alpha: its number, the embedding's is 0; -1 elsewhere
-value      fp32
+    step       optimizer steps done
+    metric     output_rms, input_rms   of what a sublayer puts out, and reads before its norm
+               max_read                the largest norm of what it reads, over tokens
+               grad_norm               of the gradient by its parameters, of the mean loss
+               update_ratio            norm of the step's update over norm of the weights before it
+               alpha                   weight of a source in a read, mean over tokens
+               alpha_entropy           nats, mean over tokens, of the weights in shares
+               embedding_weight        alpha of source 0
+               query_norm              of the parameters of a read's query
+               composite_gain          from before the sublayer to the end, of mixing alone
+               stream_similarity       cosine of two streams before it, mean over pairs and tokens
+    site       attention, mlp, read (the last, no sublayer's) or block (of layers, at its first
+               sublayer: eight blocks, or each layer where there are fewer)
+    sublayer   0 .. n_sublayers - 1; n_sublayers is the last read
+    source     of alpha: its number, the embedding's is 0; -1 elsewhere
+    value      fp32
 """
 
 import math
