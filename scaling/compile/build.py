@@ -53,7 +53,15 @@ def compile_cell(cell: Cell, devices: list) -> dict:
 def _compile(cell: Cell, devices: list, folder: str):
     program = Program(cell, devices)
     options = {"xla_dump_to": folder, "xla_dump_hlo_pass_re": _DUMPED} | _QUICK
-    return program.trace_train(*program.shapes()).lower().compile(compiler_options=options)
+    lowered = program.trace_train(*program.shapes()).lower()
+    try:
+        return lowered.compile(compiler_options=options)
+    except Exception as error:
+        if "No such compile option" not in str(error):
+            raise
+    # A newer compiler than the one that the option is of.
+    options = {name: value for name, value in options.items() if name not in _QUICK}
+    return lowered.compile(compiler_options=options)
 
 
 def _read(cell: Cell, devices: list, compiled, folder: Path) -> dict:

@@ -124,4 +124,5 @@ def test_an_absurd_start_does_not_harm_the_others(law, objective):
     alone = minimise(law, y, objective, good[None])
     together = minimise(law, y, objective, np.stack([good, absurd, -absurd]))
     assert alone.converged[0]
-    assert together.theta[0] == pytest.approx(alone.theta[0], rel=1e-6)
+    # ln k is next to 0 here, and sums over a batch may round otherwise than over one start.
+    assert together.theta[0] == pytest.approx(alone.theta[0], rel=1e-6, abs=1e-7)
