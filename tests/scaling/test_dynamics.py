@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from analysis.dynamics import DYNAMICS
 from models import ModelConfig, ResidualSpec
 from models.residuals import BUILT_IN, find
 from models.taps import Tapped
@@ -206,6 +207,11 @@ def test_every_variant_is_looked_at(make_cell, name):
             reads = metric in ("input_rms", "max_read", "alpha_entropy", "query_norm",
                                "embedding_weight")  # fmt: skip
             assert per.sublayer.tolist() == list(range(4 + reads)), metric
+
+
+def test_what_is_written_is_what_analysis_reads():
+    """Each has the schema, since training does without pandas, and analysis without JAX."""
+    assert dynamics.SCHEMA.equals(pa.schema(DYNAMICS))
 
 
 def test_how_often(make_cell):

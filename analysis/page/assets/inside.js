@@ -6,6 +6,7 @@ const METRICS = {
   alpha_entropy: 'entropy of alpha (nats)', embedding_weight: 'weight on the embedding', query_norm: 'query norm |w|',
   max_read: 'largest ||h||', composite_gain: 'composite gain', stream_similarity: 'stream similarity',
 };
+const missing = (v) => v === undefined || v === null;
 const metricName = (metric) => METRICS[metric] || metric;
 const MODES = { remove: 'removed', average: 'replaced by its mean over tokens' };
 const FEW = 0.05; // of the scale: smaller falls of the loss get no colours of their own
@@ -155,7 +156,6 @@ function alphaFigure(host, data, chosen, redraw) {
   })) : null, panels));
   const common = { n: alpha.n_sources, x: 'source', y: 'sublayer' };
   const source = (c) => `source ${c}: ${alpha.names[c] || '?'}`;
-  const missing = (v) => v === undefined || v === null;
   heat(left, {
     ...common, label: 'Mean weight of each source in each read', rows: weights, low: 0, high: 1, root: true, ends: ['0', '0.25', '1'],
     text: (row, c) => [row.name, source(c), missing(row.values[c]) ? 'not read' : `alpha ${row.values[c].toFixed(3)}`],
@@ -180,7 +180,7 @@ function changeMap(host, common, weights, measured, source, columns, names) {
   heat(host, {
     ...common, label: 'Change of the validation loss without a source', rows, low: half ? 0 : -usual, high: usual,
     colours: half ? 'half' : 'diverging', ends: half ? ['0', end] : [`-${brief(usual)}`, '0', end],
-    text: (row, c) => [row.name, source(c), row.values[c] === undefined || row.values[c] === null ? 'not measured' : `${signed(row.values[c])} nats`],
+    text: (row, c) => [row.name, source(c), missing(row.values[c]) ? 'not measured' : `${signed(row.values[c])} nats`],
   });
   host.after(valuesOf('ablation', 'The three sources of each read that matter most', columns, () => rows.filter((row) => row.values.length).map((row) => [
     row.name, ...top(row.values, Math.abs).map(([c, v]) => `${names[c]} ${signed(v)}`)]), 'The largest as a table'));
